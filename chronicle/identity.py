@@ -1,0 +1,56 @@
+"""Identities of sources, documents, stories, copies and events (design 4.2).
+
+No path and no clock is part of an identity of content: the same bytes have the same ids everywhere.
+"""
+
+from __future__ import annotations
+
+from blake3 import blake3
+
+ID_LENGTH = 32
+CUT_RULES = "1"
+
+
+def fingerprint(*fields: str) -> str:
+    """hash(a, b, ...): the first 32 hex digits of BLAKE3 over the fields, each with its byte length before it."""
+    hasher = blake3()
+    for field in fields:
+        data = field.encode("utf-8", "surrogatepass")
+        hasher.update(len(data).to_bytes(8, "big"))
+        hasher.update(data)
+    return hasher.hexdigest()[:ID_LENGTH]
+
+
+def digest(data: bytes) -> str:
+    """The full BLAKE3 hex digest of some bytes."""
+    return blake3(data).hexdigest()
+
+
+def source_id(data: bytes) -> str:
+    """Identity of a source: digest of its decompressed bytes."""
+    return digest(data)[:ID_LENGTH]
+
+
+def document_id(source: str, locator: int) -> str:
+    """Identity of the document at ordinal `locator` of a source."""
+    return fingerprint(source, str(locator))
+
+
+def story_id(document: str, discriminator: str = "") -> str:
+    """Identity of a story: the document's for its root, else derived from the pointer or session that tells it apart."""
+    return fingerprint(document, discriminator) if discriminator else document
+
+
+def copy_id(document: str, form: str, attempt: str) -> str:
+    """Identity of one complete writing of a document under the current cut rules."""
+    return fingerprint(document, form, CUT_RULES, attempt)
+
+
+def event_id(document: str, copy: str, seq: int) -> str:
+    """Identity of one event of an imported document."""
+    return fingerprint(document, copy, str(seq))
+
+
+def source_event_id(kind: str, source_key: str, source: str, attempt: str) -> str:
+    """Identity of a `source.*` event."""
+    return fingerprint(kind, source_key, source, attempt)

@@ -1,0 +1,104 @@
+"""What each verb is asked to do. One frozen class a verb; the command line, flows and libraries fill the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from chronicle.layout import DatasetPaths
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total) in the unit of the verb (bytes of sources, fact rows, files)."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """Report progress to nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestOptions:
+    """Sources -> facts."""
+
+    paths: DatasetPaths
+    sources: tuple[str, ...]
+    """As typed: file, directory, glob, `NAME=PATH`, `-`."""
+    format: str | None = None
+    """Force this format instead of detecting it."""
+    allow_quarantine: bool = False
+    """Do not let quarantined sources change the exit code."""
+    since_ns: int | None = None
+    """Only files modified at or after this instant (ns since 1970)."""
+    until_ns: int | None = None
+    max_source_bytes: int = 2 << 30
+    """Limit of one source after decompression."""
+    max_ratio: int = 200
+    """Limit of the decompression ratio."""
+    batch_bytes: int = 48 << 20
+    """A micro-batch is published when it holds at least this many source bytes."""
+    workers: int = 1
+    dry_run: bool = False
+    progress: Progress = no_progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildOptions:
+    """Facts -> the three tables."""
+
+    paths: DatasetPaths
+    full: bool = False
+    dry_run: bool = False
+    lease_seconds: float = 60.0
+    progress: Progress = no_progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaterializeOptions:
+    """Facts -> AgenticMD files."""
+
+    paths: DatasetPaths
+    reasoning: bool = False
+    """Write reasoning too, in a collapsed block."""
+    dry_run: bool = False
+    progress: Progress = no_progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """Facts or tables -> files."""
+
+    paths: DatasetPaths
+    to: str
+    exact: bool = False
+    """Give back the bytes that came in, from facts."""
+    all_versions: bool = False
+    """With `exact`: superseded sources too."""
+    format: str | None = None
+    profile: Literal["seed", "peer"] = "seed"
+    overwrite: bool = False
+    dry_run: bool = False
+    progress: Progress = no_progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyOptions:
+    """Are facts, tables and Markdown what they should be?"""
+
+    paths: DatasetPaths
+    sample: int | None = None
+    """Check this many sources only; None: all."""
+    source_keys: frozenset[str] | None = None
+    """Only these sources (a run verifies what it touched)."""
+    progress: Progress = no_progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryOptions:
+    """One SELECT over `runs`, `steps`, `tool_calls`."""
+
+    lake: str
+    sql: str
+    dataset: str | None = None
+    limit: int | None = None
+    timeout_seconds: float = 300.0
+    memory: str = "2GB"

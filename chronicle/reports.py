@@ -1,0 +1,172 @@
+"""What each verb says when it is done: counts, and what an operator must look at. JSON by msgspec."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """Common part. `warnings` are sentences for people."""
+
+    verb: str
+    dataset: str = ""
+    seconds: float = 0.0
+    dry_run: bool = False
+    warnings: list[str] = []
+
+    def exit_code(self) -> int:
+        """Exit code of a verb that ended with this report (design 8)."""
+        return 0
+
+
+class QuarantinedSource(msgspec.Struct, kw_only=True):
+    """One entry of the quarantine as reports and `quarantine list` name it."""
+
+    id: str
+    source_key: str
+    locator: int | None
+    """Ordinal of the member; None: the whole source."""
+    kind: str
+    reason: str
+    size: int
+    new: bool = False
+
+
+class IngestReport(Report, kw_only=True):
+    """`sources` = `ingested` + `unchanged` + `bound` + sources that are wholly in quarantine + `empty`."""
+
+    verb: str = "ingest"
+    sources: int = 0
+    ingested: int = 0
+    unchanged: int = 0
+    bound: int = 0
+    continued: int = 0
+    """Of `ingested`: grown JSONL of which only the tail was stored."""
+    empty: int = 0
+    ignored: dict[str, int] = {}
+    """Files in walked directories that are not taken, by suffix."""
+    changed_while_read: list[str] = []
+    quarantined_new: int = 0
+    quarantined_still: int = 0
+    quarantine: list[QuarantinedSource] = []
+    documents: int = 0
+    events: int = 0
+    source_bytes: int = 0
+    files_opened: int = 0
+    segments: int = 0
+    fact_version: int = 0
+    lints: dict[str, int] = {}
+    allow_quarantine: bool = False
+    touched: list[str] = []
+    """Source keys whose facts this run wrote."""
+
+    def exit_code(self) -> int:
+        """65 when a source of this run is in quarantine for more than being empty."""
+        bad = self.quarantined_new + self.quarantined_still
+        return 65 if bad and not self.allow_quarantine else 0
+
+
+class RebuildReport(Report, kw_only=True):
+    """Counts of the three tables, and what this rebuild did to them."""
+
+    verb: str = "rebuild"
+    mode: str = ""
+    """`incremental`, `full` or `fresh` (nothing to do)."""
+    why: str = ""
+    """Why it had to be full."""
+    facts_read: int = 0
+    stories_replaced: int = 0
+    stories_removed: int = 0
+    runs: int = 0
+    steps: int = 0
+    tool_calls: int = 0
+    events_ignored: dict[str, int] = {}
+    incomplete: list[str] = []
+    failed: list[str] = []
+    """Documents that could not be projected, with the reason; the facts are good."""
+    lints: dict[str, int] = {}
+    fact_version: int = 0
+    generation: str = ""
+
+    def exit_code(self) -> int:
+        """70 when a document could not be projected."""
+        return 70 if self.failed else 0
+
+
+class MaterializeReport(Report, kw_only=True):
+    """Files of the AgenticMD view."""
+
+    verb: str = "materialize"
+    stories: int = 0
+    written: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    edited: list[str] = []
+    """Files that were changed by hand: left alone."""
+    fact_version: int = 0
+
+
+class ExportReport(Report, kw_only=True):
+    """Files that an export wrote."""
+
+    verb: str = "export"
+    to: str = ""
+    files: int = 0
+    documents: int = 0
+    bytes: int = 0
+    skipped: list[str] = []
+    fact_version: int = 0
+
+
+class Difference(msgspec.Struct, kw_only=True):
+    """One thing that is not as it should be."""
+
+    layer: str
+    """`facts`, `tables` or `markdown`."""
+    what: str
+    detail: str
+
+
+class VerifyReport(Report, kw_only=True):
+    """What was compared, and every difference."""
+
+    verb: str = "verify"
+    sources: int = 0
+    sources_changed: int = 0
+    sources_gone: int = 0
+    stories: int = 0
+    markdown_files: int = 0
+    differences: list[Difference] = []
+    freshness: str = ""
+    fact_version: int = 0
+
+    def exit_code(self) -> int:
+        """65 when something differs."""
+        return 65 if self.differences else 0
+
+
+class PipelineReport(Report, kw_only=True):
+    """All steps of one `chronicle run`."""
+
+    verb: str = "run"
+    run_id: str = ""
+    skipped: str = ""
+    """Why the run did nothing, if it did."""
+    ingest: IngestReport | None = None
+    rebuild: RebuildReport | None = None
+    materialize: MaterializeReport | None = None
+    verify: VerifyReport | None = None
+    failures: dict[str, str] = {}
+    """Derived steps that failed, with the reason; the facts are good."""
+
+    def exit_code(self) -> int:
+        """70 (a derived layer failed) wins over 65."""
+        codes = [r.exit_code() for r in (self.ingest, self.rebuild, self.materialize, self.verify) if r is not None]
+        if self.failures or 70 in codes:
+            return 70
+        return max(codes, default=0)
+
+
+def encode(report: Report) -> bytes:
+    """Indented JSON of a report."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2)
