@@ -12,7 +12,7 @@ import msgspec
 JsonText = bytes
 """UTF-8 text of one JSON value, as the source wrote it."""
 
-Residual = dict[str, "str | None | list[str]"]
+Residual = dict[str, "str | list[str] | None"]
 """What the canonical form does not give back verbatim, by JSON Pointer: source text, or None for `absent here`.
 
 A key `#<pointer>` holds the member names of that object in source order, where the order is not canonical.
