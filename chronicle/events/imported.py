@@ -1,0 +1,379 @@
+"""Events of imported documents and their sources, written and read back (design 4.2, events.md 6).
+
+Writing puts a document's bytes into rows without re-serialising any of them: a part's text stands in
+`payload_json` as it came. Members of `payload.document` beyond the table of events.md 6: `form`, `forced`, and `start`,
+the number of bytes of `wire` that belong to the container and not to the document; `tail` of an opaque member is what
+follows the last member of its container.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from chronicle import identity
+from chronicle.formats import jsontext
+from chronicle.formats.document import CutDocument, CutPart, CutSource, CutStory
+
+SOURCE = "chronicle.import"
+PRODUCER = "chronicle-import/1"
+IMPORTER = "chronicle/1"
+MAX_VALUE_DEPTH = 100
+MAX_TEXT_DEPTH = 1_000
+
+DOCUMENT_KINDS = frozenset({"document.opened", "document.part", "document.chunk", "document.closed", "document.opaque"})
+SOURCE_KINDS = frozenset({"source.opened", "source.closed", "source.bound"})
+
+_json = msgspec.json.Encoder().encode
+
+
+class Stat(msgspec.Struct, omit_defaults=True):
+    """What identifies one state of a local file without opening it. Times in ns since 1970."""
+
+    size: int
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    inode: int = 0
+    racy: bool = False
+    """Written so shortly before it was read that a later write may leave the same stat."""
+
+    def same_file_state(self, other: Stat) -> bool:
+        """Whether both describe the same state of the same file."""
+        return (self.size, self.mtime_ns, self.ctime_ns, self.inode) == (other.size, other.mtime_ns, other.ctime_ns, other.inode)
+
+
+class Prefix(msgspec.Struct):
+    """The known source that a grown JSONL continues."""
+
+    source_id: str
+    documents: int
+    size: int
+
+
+class SourceRef(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """`payload.source` of a `source.*` event."""
+
+    source_id: str
+    source_key: str
+    root: str | None = None
+    stat: Stat | None = None
+    format: str | None = None
+    container: str | None = None
+    forced: bool = False
+    importer: str | None = None
+    cut: str | None = None
+    prefix: Prefix | None = None
+    documents: int | None = None
+    size: int | None = None
+    digest: str | None = None
+
+
+class DocumentRef(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """`payload.document` of a `document.*` event."""
+
+    id: str
+    copy: str
+    format: str | None = None
+    form: str | None = None
+    forced: bool = False
+    source_id: str | None = None
+    source_key: str | None = None
+    locator: int | None = None
+    container: str | None = None
+    importer: str | None = None
+    cut: str | None = None
+    ingested_at_unix_ms: int | None = None
+    start: int = 0
+    part: int | None = None
+    role: str | None = None
+    pointer: str | None = None
+    offset: int | None = None
+    parts: int | None = None
+    size: int | None = None
+    digest: str | None = None
+    reason: str | None = None
+
+
+class _Payload(msgspec.Struct, kw_only=True):
+    document: DocumentRef | None = None
+    source: SourceRef | None = None
+    wire: msgspec.Raw = msgspec.Raw(b"")
+    lead: msgspec.Raw = msgspec.Raw(b"")
+    tail: msgspec.Raw = msgspec.Raw(b"")
+    value: msgspec.Raw = msgspec.Raw(b"")
+    text: str | None = None
+    base64: str | None = None
+
+
+class ImportedRecord(msgspec.Struct, kw_only=True):
+    """What the fold needs of a record: its kind and payload."""
+
+    kind: str
+    payload: _Payload
+
+
+decode_record = msgspec.json.Decoder(ImportedRecord).decode
+"""bytes or str of `payload_json` -> ImportedRecord; raises msgspec.MsgspecError for records of another shape."""
+
+
+class ImportContext(NamedTuple):
+    """What all events of one reading of a source share."""
+
+    source_id: str
+    source_key: str
+    root: str
+    stat: Stat
+    attempt: str
+    now_ms: int
+    forced: bool
+
+
+@dataclass(slots=True)
+class EventCells:
+    """One row before it becomes columns. `pieces` joined are `payload_json`."""
+
+    seq: int
+    event_id: str
+    timestamp_ms: int
+    kind: str
+    agent_id: str | None
+    session_id: str | None
+    trace_id: str
+    pieces: tuple[bytes, ...]
+
+
+def wire_json(data: bytes) -> bytes:
+    """A wire or lead member: a JSON string, or {"base64": ...} where the bytes are not UTF-8."""
+    return _short_wire_json(data) if len(data) <= 64 else _wire_json(data)
+
+
+def _wire_json(data: bytes) -> bytes:
+    try:
+        return _json(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return _json({"base64": base64.b64encode(data).decode("ascii")})
+
+
+_short_wire_json = lru_cache(maxsize=4096)(_wire_json)
+
+
+def wire_bytes(raw: msgspec.Raw) -> bytes:
+    """The bytes that `wire_json` was given."""
+    if not raw:
+        return b""
+    value = msgspec.json.decode(raw)
+    return base64.b64decode(value["base64"]) if isinstance(value, dict) else value.encode("utf-8")
+
+
+def part_bytes(payload: _Payload) -> bytes:
+    """Source text of a part or an opaque member, from whichever of its three members it stands in."""
+    if payload.text is not None:
+        return payload.text.encode("utf-8")
+    if payload.base64 is not None:
+        return base64.b64decode(payload.base64)
+    return bytes(payload.value)
+
+
+def source_event(kind: str, ref: SourceRef, attempt: str, now_ms: int) -> EventCells:
+    """One `source.opened`, `source.closed` or `source.bound`."""
+    event = identity.source_event_id(kind, ref.source_key, ref.source_id, attempt)
+    head = _json(
+        {
+            "event_id": event,
+            "run_id": ref.source_id,
+            "trace_id": ref.source_id,
+            "timestamp_unix_ms": now_ms,
+            "producer": PRODUCER,
+            "seq": 0,
+            "source": SOURCE,
+            "kind": kind,
+        }
+    )
+    pieces = (head[:-1], b',"payload":{"degraded":true,"source":', _json(ref), b"}}")
+    return EventCells(0, event, now_ms, kind, None, None, ref.source_id, pieces)
+
+
+def opened(context: ImportContext, cut: CutSource, prefix: Prefix | None) -> EventCells:
+    """`source.opened`: a reading of a source begins."""
+    ref = SourceRef(
+        source_id=context.source_id,
+        source_key=context.source_key,
+        root=context.root,
+        stat=context.stat,
+        format=cut.format,
+        container=cut.container,
+        forced=context.forced,
+        importer=IMPORTER,
+        cut=identity.CUT_RULES,
+        prefix=prefix,
+    )
+    return source_event("source.opened", ref, context.attempt, context.now_ms)
+
+
+def closed(context: ImportContext, documents: int, size: int, digest: str) -> EventCells:
+    """`source.closed`: all documents of the source are in the log. Size and digest are of the whole source."""
+    ref = SourceRef(
+        source_id=context.source_id,
+        source_key=context.source_key,
+        root=context.root,
+        stat=context.stat,
+        documents=documents,
+        size=size,
+        digest=digest,
+    )
+    return source_event("source.closed", ref, context.attempt, context.now_ms)
+
+
+def bound(context: ImportContext) -> EventCells:
+    """`source.bound`: known bytes are at this key now."""
+    ref = SourceRef(source_id=context.source_id, source_key=context.source_key, root=context.root, stat=context.stat)
+    return source_event("source.bound", ref, context.attempt, context.now_ms)
+
+
+class _Writer:
+    """Rows of one copy of one document."""
+
+    def __init__(self, context: ImportContext, source: bytes, cut: CutSource, document: CutDocument) -> None:
+        self._context = context
+        self._source = source
+        self._cut = cut
+        self._document = document
+        self.id = identity.document_id(context.source_id, document.locator)
+        self.copy = identity.copy_id(self.id, document.format or "opaque", context.attempt)
+        self._ids = _json(self.id), _json(self.copy)
+        self._envelopes = [self._envelope(story) for story in document.stories]
+
+    def _envelope(self, story: CutStory) -> tuple[str | None, str, bytes]:
+        """(agent id, effective session, JSON of the envelope members that all rows of a story share)."""
+        story_id = identity.story_id(self.id, story.discriminator)
+        session = jsontext.plain(story.session_id or story_id)
+        agent = jsontext.plain(story.agent_id) if story.agent_id else None
+        members: dict[str, str] = {
+            "run_id": jsontext.plain(story.run_id or session),
+            "trace_id": self.id,
+            "storyline_id": story_id,
+            "producer": PRODUCER,
+            "source": SOURCE,
+            "session_id": session,
+        }
+        if agent is not None:
+            members["agent_id"] = agent
+        return agent, session, _json(members)[:-1]
+
+    def _row(self, kind: str, seq: int, at_ms: int, body: tuple[bytes, ...], story: int = 0) -> EventCells:
+        agent, session, envelope = self._envelopes[story]
+        event = identity.event_id(self.id, self.copy, seq)
+        head = b'%b,"event_id":"%b","timestamp_unix_ms":%d,"seq":%d,"kind":"%b","payload":{"degraded":true,"document":' % (
+            envelope,
+            event.encode(),
+            at_ms,
+            seq,
+            kind.encode(),
+        )
+        return EventCells(seq, event, at_ms, kind, agent, session, self.id, (head, *body, b"}}"))
+
+    def _ref(self) -> DocumentRef:
+        context, document = self._context, self._document
+        return DocumentRef(
+            id=self.id,
+            copy=self.copy,
+            format=document.format or None,
+            form=document.form or None,
+            forced=context.forced,
+            source_id=context.source_id,
+            source_key=context.source_key,
+            locator=document.locator,
+            container=self._cut.container,
+            importer=IMPORTER,
+            cut=identity.CUT_RULES,
+            ingested_at_unix_ms=context.now_ms,
+        )
+
+    def opaque(self, tail: bytes) -> EventCells:
+        """The only row of a member that cannot be read."""
+        document, source = self._document, self._source
+        ref = self._ref()
+        ref.size, ref.reason = document.end - document.start, document.fault
+        member = source[document.start : document.end]
+        body = (_json(ref), b',"wire":', wire_json(source[document.lead : document.start]), _text_member(member))
+        if tail:
+            body += (b',"tail":', wire_json(tail))
+        return self._row("document.opaque", 0, self._context.now_ms, body)
+
+    def rows(self, tail: bytes) -> Iterator[EventCells]:
+        """opened, the parts, closed."""
+        document, source, now = self._document, self._source, self._context.now_ms
+        at = document.parts[0].start if document.parts else document.start
+        ref = self._ref()
+        ref.start = document.start - document.lead
+        yield self._row("document.opened", 0, now, (_json(ref), b',"wire":', wire_json(source[document.lead : at])))
+        for number, part in enumerate(document.parts, 1):
+            yield self._part(number, part, source[at : part.start])
+            at = part.end
+        value = source[document.start : document.end]
+        close = DocumentRef(id=self.id, copy=self.copy, parts=len(document.parts), size=len(value), digest=identity.digest(value))
+        wire = wire_json(source[at : document.end] + tail)
+        yield self._row("document.closed", len(document.parts) + 1, now, (_json(close), b',"wire":', wire))
+
+    def _part(self, number: int, part: CutPart, lead: bytes) -> EventCells:
+        text = self._source[part.start : part.end]
+        ref = b'{"id":%b,"copy":%b,"part":%d,"role":"step","pointer":%b,"offset":%d},"lead":%b' % (
+            *self._ids,
+            number,
+            _json(part.pointer),
+            part.start,
+            wire_json(lead),
+        )
+        if self._document.strict and _is_shallow(text):
+            body: tuple[bytes, ...] = (ref, b',"value":', text)
+        elif not self._document.strict and jsontext.is_strict(text):
+            body = (ref, b',"value":', text)
+        else:
+            body = (ref, _text_member(text))
+        at_ms = instant_ms(part.timestamp)
+        return self._row("document.part", number, self._context.now_ms if at_ms is None else at_ms, body, part.story)
+
+
+def document_rows(context: ImportContext, source: bytes, cut: CutSource, index: int) -> Iterator[EventCells]:
+    """All rows of document `index` of a cut source; `source` holds the bytes that the cut's ranges refer to."""
+    document = cut.documents[index]
+    tail = source[document.end :] if index == len(cut.documents) - 1 else b""
+    writer = _Writer(context, source, cut, document)
+    if document.fault:
+        yield writer.opaque(tail)
+    else:
+        yield from writer.rows(tail)
+
+
+def _is_shallow(text: bytes) -> bool:
+    return text.count(b"{") + text.count(b"[") <= MAX_VALUE_DEPTH or jsontext.depth(text) <= MAX_VALUE_DEPTH
+
+
+def _text_member(data: bytes) -> bytes:
+    try:
+        return b',"text":' + _json(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return b',"base64":' + _json(base64.b64encode(data).decode("ascii"))
+
+
+_MAX_MS = 253_402_300_799_999  # the last millisecond of year 9999
+
+
+def instant_ms(timestamp: str | None) -> int | None:
+    """ms since 1970 of a time stamp text, naive ones read as UTC; None where it does not parse or fit."""
+    if not timestamp:
+        return None
+    try:
+        parsed = datetime.fromisoformat(timestamp)
+        if parsed.tzinfo is None:
+            parsed = parsed.replace(tzinfo=timezone.utc)
+        at_ms = int(parsed.timestamp() * 1000 + 0.5)
+    except (ValueError, OverflowError):
+        return None
+    return at_ms if 0 <= at_ms <= _MAX_MS else None

@@ -1,0 +1,172 @@
+"""Which sources are current, and which documents they hold: a fold of the `source.*` facts (design 4.2).
+
+The fold is a value of append order alone. It is stored with the cursor of the tables, so an incremental rebuild reads no old fact of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from chronicle import identity
+from chronicle.events.imported import Prefix, SourceRef, Stat
+
+JOURNAL = "events"
+"""Format of a source that is a journal of EventRecords: it holds records, not documents."""
+
+
+class Receipt(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What one key holds. `stat` is of the facts; `seen` the newest stat under which the same bytes were met again."""
+
+    source_key: str
+    root: str
+    source_id: str
+    stat: Stat
+    seen: Stat | None = None
+
+    def covers(self, stat: Stat) -> bool:
+        """Whether a file with this stat needs no look at its bytes."""
+        known = self.seen or self.stat
+        return not known.racy and known.same_file_state(stat)
+
+
+class KnownSource(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Content that the facts hold. `documents` and `size` (bytes) count its prefix too; `closed` says that it is complete."""
+
+    source_id: str
+    format: str = ""
+    container: str = ""
+    forced: str | None = None
+    """The format that was forced last; its copies win."""
+    prefix: Prefix | None = None
+    documents: int = 0
+    size: int = 0
+    closed: bool = False
+
+    @property
+    def first(self) -> int:
+        """Locator of the first document that is its own, not its prefix's."""
+        return self.prefix.documents if self.prefix else 0
+
+
+class SourceFold(msgspec.Struct, kw_only=True):
+    """State of the fold: what each key holds, and what is known of each content."""
+
+    current: dict[str, Receipt] = {}
+    known: dict[str, KnownSource] = {}
+
+    def apply(self, kind: str, ref: SourceRef) -> None:
+        """Take in one `source.*` fact."""
+        if kind != "source.bound":
+            self._learn(kind, ref)
+        if kind != "source.opened":
+            self.current[ref.source_key] = Receipt(
+                source_key=ref.source_key, root=ref.root or "", source_id=ref.source_id, stat=ref.stat or Stat(size=-1)
+            )
+
+    def _learn(self, kind: str, ref: SourceRef) -> None:
+        source = self.known.setdefault(ref.source_id, KnownSource(source_id=ref.source_id))
+        if kind == "source.closed":
+            source.closed = True
+            source.documents, source.size = ref.documents or 0, ref.size or 0
+            return
+        if ref.forced:
+            source.forced = ref.format
+        if ref.forced or not source.format:
+            source.format, source.container = ref.format or "", ref.container or ""
+        if not source.closed:
+            source.prefix = ref.prefix
+
+    def complete(self, source_id: str) -> KnownSource | None:
+        """The content with this identity, if the facts hold all of it."""
+        source = self.known.get(source_id)
+        return source if source is not None and source.closed else None
+
+    def live(self) -> dict[str, KnownSource]:
+        """Current sources that are complete, by source id."""
+        found: dict[str, KnownSource] = {}
+        for receipt in self.current.values():
+            source = self.complete(receipt.source_id)
+            if source is not None and source.format != JOURNAL:
+                found[source.source_id] = source
+        return found
+
+    def chain(self, source: KnownSource) -> list[tuple[str, int, int]]:
+        """Where a source's documents lie: (source id, first locator, end locator), prefixes first."""
+        links: list[tuple[str, int, int]] = []
+        end: int = source.documents
+        link: KnownSource | None = source
+        while link is not None:
+            links.append((link.source_id, link.first, end))
+            if link.prefix is None:
+                break
+            end = link.prefix.documents
+            link = self.known.get(link.prefix.source_id)
+        return links[::-1]
+
+    def coverage(self) -> dict[str, int]:
+        """Documents that are live: source id -> end locator. A source's own documents begin at its `first`."""
+        ends: dict[str, int] = {}
+        for source in self.live().values():
+            for source_id, _, end in self.chain(source):
+                ends[source_id] = max(end, ends.get(source_id, 0))
+        return ends
+
+
+class Wanted(NamedTuple):
+    """One document that is live, and the format whose copies win (None: the first complete copy)."""
+
+    source_id: str
+    locator: int
+    forced: str | None
+
+
+def wanted_documents(fold: SourceFold, coverage: dict[str, int]) -> dict[str, Wanted]:
+    """Document id -> whose it is, for all documents of a coverage."""
+    wanted: dict[str, Wanted] = {}
+    for source_id, end in coverage.items():
+        source = fold.known[source_id]
+        for locator in range(source.first, end):
+            wanted[identity.document_id(source_id, locator)] = Wanted(source_id, locator, source.forced)
+    return wanted
+
+
+def gained(fold: SourceFold, before: dict[str, int], after: dict[str, int]) -> dict[str, Wanted]:
+    """Documents that `after` covers and `before` does not."""
+    wanted: dict[str, Wanted] = {}
+    for source_id, end in after.items():
+        source = fold.known[source_id]
+        for locator in range(max(source.first, before.get(source_id, 0)), end):
+            wanted[identity.document_id(source_id, locator)] = Wanted(source_id, locator, source.forced)
+    return wanted
+
+
+def keys_by_source(fold: SourceFold) -> dict[str, list[str]]:
+    """Keys that hold each live source, sorted."""
+    live = fold.live()
+    keys: dict[str, list[str]] = {source_id: [] for source_id in live}
+    for key, receipt in sorted(fold.current.items()):
+        if receipt.source_id in keys:
+            keys[receipt.source_id].append(key)
+    return keys
+
+
+def fold_all(facts: Iterable[tuple[str, SourceRef]], fold: SourceFold | None = None) -> SourceFold:
+    """Fold (kind, payload.source) pairs in append order."""
+    state = fold or SourceFold()
+    for kind, ref in facts:
+        state.apply(kind, ref)
+    return state
+
+
+def copy(fold: SourceFold) -> SourceFold:
+    """An independent copy of a fold's state."""
+    return msgspec.json.decode(msgspec.json.encode(fold), type=SourceFold)
+
+
+def receipts_of(fold: SourceFold) -> Iterator[Receipt]:
+    """Receipts as facts alone give them, in order of their keys."""
+    for _, receipt in sorted(fold.current.items()):
+        yield receipt

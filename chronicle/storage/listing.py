@@ -1,0 +1,195 @@
+"""What a SOURCE of an ingest names: files with their source keys and stats (design 4.2 "Source key", 4.4).
+
+Local disk only. A key is text: the canonical URI of the file, or `NAME/<relative path>` where the user names the root.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat as stat_mode
+from dataclasses import dataclass, field
+from glob import glob, has_magic
+
+from chronicle.errors import NotFoundError, UsageError
+from chronicle.layout import is_safe_segment
+from chronicle.storage.files import translated
+
+TAKEN_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson", ".md", ".sse", ".har"})
+_COMPRESSED = frozenset({".gz", ".zst"})
+_NAMED = re.compile(r"(?P<name>[^=/]+)=(?P<path>.+)\Z", re.DOTALL)
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file that a SOURCE names. `size` in bytes, times in ns since 1970."""
+
+    key: str
+    root: str
+    path: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    named: bool
+    """Named by itself, not met in a walk."""
+
+
+@dataclass(slots=True)
+class Listing:
+    """All files of some SOURCEs, in order of their keys."""
+
+    files: list[SourceFile] = field(default_factory=list)
+    ignored: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    stdin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    key: str
+    """What keys of files below begin with."""
+    path: str
+
+
+def list_sources(sources: tuple[str, ...], lake: str) -> Listing:
+    """Expand SOURCEs: files, directories, globs, `NAME=PATH`, `-`.
+
+    Walks leave out the lake, hidden files and `*.lance`, and do not follow directory links.
+    Raises NotFoundError for a path or glob that names nothing, UsageError for a NAME that is not allowed.
+    """
+    listing = Listing()
+    for source in sources:
+        if source == STDIN:
+            listing.stdin = True
+        else:
+            _expand(source, os.path.realpath(lake), listing)
+    unique: dict[str, SourceFile] = {}
+    for file in listing.files:
+        if file.key not in unique or file.named:
+            unique[file.key] = file
+    listing.files = [unique[key] for key in sorted(unique)]
+    return listing
+
+
+def key_text(path: str) -> str:
+    """A path as text: bytes of a name that are not UTF-8 are kept as `\\xNN`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _expand(source: str, lake: str, listing: Listing) -> None:
+    name, path = _split_name(source)
+    if path.startswith("file://"):
+        path = path.removeprefix("file://")
+    if os.path.lexists(path):
+        matches = [path]
+        root = path if os.path.isdir(path) else os.path.dirname(path) or "."
+    elif has_magic(path):
+        matches = sorted(glob(path, recursive=True))
+        root = _fixed_directory(path)
+    else:
+        matches, root = [], path
+    if not matches:
+        raise NotFoundError(f"source {source!r} does not exist", hint="check the path; quote a glob so that it reaches chronicle", source=source)
+    resolved = os.path.realpath(root)
+    base = _Root(key=name or f"file://{key_text(resolved)}".rstrip("/"), path=resolved)
+    before = len(listing.files)
+    for match in matches:
+        absolute = os.path.join(resolved, os.path.relpath(match, root)) if match != root else resolved
+        if os.path.isdir(absolute):
+            _walk(absolute, base, lake, listing)
+        else:
+            _take(absolute, base, listing, named=True)
+    if len(listing.files) == before:
+        listing.warnings.append(f"{source}: no file to ingest in it")
+
+
+def _split_name(source: str) -> tuple[str, str]:
+    match = _NAMED.match(source)
+    if match is None or os.path.lexists(source):
+        return "", source
+    name = match["name"]
+    if not is_safe_segment(name):
+        raise UsageError(f"source name {name!r} is not allowed", hint="use letters, digits, '.', '_' and '-' in NAME=PATH")
+    return name, match["path"]
+
+
+def _fixed_directory(pattern: str) -> str:
+    """The longest directory before the first wildcard."""
+    fixed: list[str] = []
+    for piece in pattern.split(os.sep)[:-1]:
+        if has_magic(piece):
+            break
+        fixed.append(piece)
+    return os.sep.join(fixed) or (os.sep if pattern.startswith(os.sep) else ".")
+
+
+def _walk(top: str, root: _Root, lake: str, listing: Listing) -> None:
+    pending = [top]
+    while pending:
+        directory = pending.pop()
+        if os.path.realpath(directory) == lake:
+            continue
+        with translated(directory), os.scandir(directory) as scan:
+            entries = sorted(scan, key=lambda e: e.name)
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.endswith(".lance"):
+                    pending.append(entry.path)
+            elif entry.is_symlink() and os.path.isdir(entry.path):
+                listing.warnings.append(f"{key_text(entry.path)}: link to a directory, not followed")
+            elif _is_taken(entry.name):
+                _take(entry.path, root, listing, named=False)
+            else:
+                suffix = os.path.splitext(entry.name)[1]
+                listing.ignored[suffix] = listing.ignored.get(suffix, 0) + 1
+
+
+def _is_taken(name: str) -> bool:
+    stem, suffix = os.path.splitext(name)
+    if suffix in _COMPRESSED:
+        suffix = os.path.splitext(stem)[1]
+    return not suffix or suffix in TAKEN_SUFFIXES
+
+
+def _take(path: str, root: _Root, listing: Listing, *, named: bool) -> None:
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        if named:
+            raise NotFoundError(f"source {key_text(path)!r} does not exist", hint="check the path") from None
+        listing.warnings.append(f"{key_text(path)}: gone, or a link that leads nowhere")
+        return
+    if not stat_mode.S_ISREG(found.st_mode):
+        listing.warnings.append(f"{key_text(path)}: not a regular file, left out")
+        return
+    if not named and path.endswith(".md") and not _looks_like_agenticmd(path):
+        listing.ignored[".md"] = listing.ignored.get(".md", 0) + 1
+        return
+    relative = key_text(os.path.relpath(path, root.path))
+    listing.files.append(
+        SourceFile(
+            key=f"{root.key}/{relative}",
+            root=root.key,
+            path=path,
+            size=found.st_size,
+            mtime_ns=found.st_mtime_ns,
+            ctime_ns=found.st_ctime_ns,
+            inode=found.st_ino,
+            named=named,
+        )
+    )
+
+
+def _looks_like_agenticmd(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            head = file.read(1 << 16)
+    except OSError:
+        return True  # let the reader say what is wrong with it
+    return b"<!-- persisting:block" in head or re.search(rb"^format:\s*persisting\s*$", head, re.MULTILINE) is not None
+
+
