@@ -1,0 +1,208 @@
+"""The only place that imports Lance: import, write with dense encodings, open pinned versions, translate its errors.
+
+Lance does no fsync on a local disk: whoever publishes a version calls `files.sync_tree` on it first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import sys
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from chronicle.errors import ChronicleError, ConflictError, IntegrityError, NotFoundError, StorageError
+from chronicle.storage import files
+
+STORAGE_VERSION = "2.2"
+MAX_ROWS_PER_FILE = 65536
+"""More fragments, but the writer lets go of its buffers: flat memory."""
+DENSE = {
+    b"lance-encoding:compression": b"zstd",
+    b"lance-encoding:compression-level": b"1",
+    b"lance-encoding:structural-encoding": b"miniblock",
+    b"lance-encoding:minichunk-size": b"65536",
+}
+"""Field metadata of a column of long texts: all four together, or Lance compresses each value alone."""
+
+_M_MMAP_THRESHOLD = -3
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+_SOURCE_PLACE = re.compile(r",? ?/(?:home|rustc)/\S+\.rs:\d+:\d+")
+_import_lock = threading.Lock()
+_module: Any = None
+
+
+class _Later:
+    """Hides pandas while Lance is imported: it would cost 0.9 s, and pyarrow looks again when pandas is really needed."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name="pandas")
+
+
+def lance() -> Any:
+    """Return the `lance` module, importing it at the first call."""
+    global _module
+    if _module is None:
+        with _import_lock:
+            if _module is None:
+                _module = _import_lance()
+    return _module
+
+
+def _import_lance() -> Any:
+    _keep_freed_memory_out_of_heaps()
+    os.environ.setdefault("LANCE_LOG", "error")
+    hidden = _Later()
+    light = "pandas" not in sys.modules
+    if light:
+        sys.meta_path.insert(0, hidden)
+    try:
+        import lance as module
+        import lance.fragment
+    finally:
+        if light:
+            sys.meta_path.remove(hidden)
+    return module
+
+
+def _keep_freed_memory_out_of_heaps() -> None:
+    """Fix glibc's mmap threshold at 1 MiB: it would rise with the first large block freed, and memory with the corpus."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, 1 << 20)
+
+
+@contextmanager
+def translated(uri: str, *, reading: bool) -> Iterator[None]:
+    """Say Lance's and Arrow's errors in ours: the operating system's by `files.from_oserror`, the rest by what was done.
+
+    Reading a pinned version that does not decode is an IntegrityError, a failed write a StorageError.
+    """
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        if isinstance(error, ChronicleError):
+            raise
+        raise _from_lance(error, uri, reading=reading) from error
+
+
+def _from_lance(error: Exception, uri: str, *, reading: bool) -> ChronicleError:
+    text = _SOURCE_PLACE.sub("", str(error)).strip()
+    number = _errno_of(error, text)
+    if number is not None and not (reading and number == errno.ENOENT):
+        return files.from_oserror(OSError(number, os.strerror(number)), uri)
+    if reading:
+        return IntegrityError(f"{uri}: stored data does not read: {text}", hint="restore the files of this dataset", path=uri)
+    return StorageError(f"{uri}: write failed: {text}", hint="check the store, then run again", path=uri, transient=False)
+
+
+def _errno_of(error: Exception, text: str) -> int | None:
+    if match := _OS_ERROR.search(text):
+        return int(match.group(1))
+    if "No space left" in text or "StorageFull" in text:
+        return errno.ENOSPC
+    if "quota exceeded" in text:
+        return errno.EDQUOT
+    return error.errno if isinstance(error, OSError) else None
+
+
+def create(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], encode: Collection[str] = ()) -> int:
+    """Write a new dataset and return its version (1). `encode` names the columns of long texts.
+
+    No version carries field metadata: the peer refuses such columns. Raises ConflictError when something is at `uri`
+    already, StorageError or ConfigError when writing fails; then part of the directory may be left to the caller.
+    """
+    module = lance()
+    if files.exists(uri):
+        raise ConflictError(f"{uri} exists already", hint="write under a new id", kind="already-exists", path=uri)
+    fragments = _write(uri, schema, batches, encode, mode="create")
+    operation = module.LanceOperation.Overwrite(schema, fragments)
+    with translated(uri, reading=False):
+        version = int(module.LanceDataset.commit(uri, operation).version)
+    if version != 1:
+        raise ConflictError(f"{uri}: somebody else wrote here too", hint="write under a new id", kind="already-exists", path=uri)
+    return version
+
+
+def append(uri: str, version: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch], encode: Collection[str] = ()) -> int:
+    """Append to `version` of a dataset and return the new version, `version + 1`.
+
+    Raises ConflictError when somebody committed in between: Lance has then put the rows behind the stranger's, in a
+    version that must not be published.
+    """
+    module = lance()
+    # The mode makes the fragment writer follow our encodings instead of the dataset's schema; the commit is an append.
+    fragments = _write(uri, schema, batches, encode, mode="overwrite")
+    with translated(uri, reading=False):
+        operation = module.LanceOperation.Append(fragments)
+        new = int(module.LanceDataset.commit(uri, operation, read_version=version).version)
+    if new != version + 1:
+        raise ConflictError(
+            f"{uri}: version {version} was not the last one", hint="run again", kind="version-moved", path=uri, version=new
+        )
+    return new
+
+
+def _write(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], encode: Collection[str], mode: str) -> Sequence[Any]:
+    encoded = encoded_schema(schema, encode)
+    failure: list[Exception] = []
+    reader = pa.RecordBatchReader.from_batches(encoded, _remembering(batches, encoded, failure))
+    try:
+        with translated(uri, reading=False):
+            fragments: Sequence[Any] = lance().fragment.write_fragments(
+                reader,
+                uri,
+                schema=encoded,
+                mode=mode,
+                data_storage_version=STORAGE_VERSION,
+                max_rows_per_file=MAX_ROWS_PER_FILE,
+            )
+    except ChronicleError:
+        if failure:
+            raise failure[0] from None  # the source of the batches failed, not Lance
+        raise
+    return fragments
+
+
+def _remembering(batches: Iterable[pa.RecordBatch], schema: pa.Schema, failure: list[Exception]) -> Iterator[pa.RecordBatch]:
+    """Hand the batches on under the encoded schema; keep the error of their source, which Lance turns into text."""
+    try:
+        for batch in batches:
+            if batch.schema.names != schema.names or batch.schema.types != schema.types:
+                raise TypeError(f"batch of {batch.schema} for a dataset of {schema}")  # pyarrow would cast by position
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    except Exception as error:
+        failure.append(error)
+        raise
+
+
+def encoded_schema(schema: pa.Schema, encode: Collection[str]) -> pa.Schema:
+    """Return the schema with the dense encoding on the named columns. Raises KeyError for a column it does not have."""
+    for name in encode:
+        schema.field(name)
+    return pa.schema([field.with_metadata(DENSE) if field.name in encode else field for field in schema])
+
+
+def open_version(uri: str, version: int) -> Any:
+    """Open exactly one version (`lance.LanceDataset`).
+
+    Raises NotFoundError when the dataset or the version is not there, IntegrityError when its manifest does not read.
+    """
+    try:
+        with translated(uri, reading=True):
+            return lance().dataset(uri, version=version)
+    except IntegrityError as error:
+        if "not found" not in str(error.__cause__).lower():
+            raise
+        raise NotFoundError(
+            f"{uri}: version {version} does not exist", hint="restore it, or rebuild what named it", path=uri, version=version
+        ) from error.__cause__
