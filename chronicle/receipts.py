@@ -60,7 +60,7 @@ class Receipts:
 
         files.remove_tree(self._path)
         self._version, self._fold = 0, fold
-        rows: list[_Row] = [(None, source) for source in fold.known.values() if source.closed]
+        rows: list[_Row] = [(None, source) for source in fold.known.values()]
         rows += [(receipt, None) for receipt in receipts_of(fold)]
         if rows:
             self._write(rows)

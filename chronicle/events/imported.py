@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -100,12 +100,18 @@ class DocumentRef(msgspec.Struct, kw_only=True, omit_defaults=True):
     reason: str | None = None
 
 
-class _Payload(msgspec.Struct, kw_only=True):
+class _Base64(msgspec.Struct):
+    base64: str
+
+
+class ImportedPayload(msgspec.Struct, kw_only=True):
+    """`payload` of a `document.*` or `source.*` event."""
+
     document: DocumentRef | None = None
     source: SourceRef | None = None
-    wire: msgspec.Raw = msgspec.Raw(b"")
-    lead: msgspec.Raw = msgspec.Raw(b"")
-    tail: msgspec.Raw = msgspec.Raw(b"")
+    wire: str | _Base64 = ""
+    lead: str | _Base64 = ""
+    tail: str | _Base64 = ""
     value: msgspec.Raw = msgspec.Raw(b"")
     text: str | None = None
     base64: str | None = None
@@ -115,7 +121,7 @@ class ImportedRecord(msgspec.Struct, kw_only=True):
     """What the fold needs of a record: its kind and payload."""
 
     kind: str
-    payload: _Payload
+    payload: ImportedPayload
 
 
 decode_record = msgspec.json.Decoder(ImportedRecord).decode
@@ -132,6 +138,14 @@ class ImportContext(NamedTuple):
     attempt: str
     now_ms: int
     forced: bool
+
+
+class Extent(NamedTuple):
+    """Of a whole source, its prefix included: documents, decompressed bytes, BLAKE3 hex digest."""
+
+    documents: int
+    size: int
+    digest: str
 
 
 @dataclass(slots=True)
@@ -163,15 +177,12 @@ def _wire_json(data: bytes) -> bytes:
 _short_wire_json = lru_cache(maxsize=4096)(_wire_json)
 
 
-def wire_bytes(raw: msgspec.Raw) -> bytes:
+def wire_bytes(member: str | _Base64) -> bytes:
     """The bytes that `wire_json` was given."""
-    if not raw:
-        return b""
-    value = msgspec.json.decode(raw)
-    return base64.b64decode(value["base64"]) if isinstance(value, dict) else value.encode("utf-8")
+    return member.encode("utf-8") if isinstance(member, str) else base64.b64decode(member.base64)
 
 
-def part_bytes(payload: _Payload) -> bytes:
+def part_bytes(payload: ImportedPayload) -> bytes:
     """Source text of a part or an opaque member, from whichever of its three members it stands in."""
     if payload.text is not None:
         return payload.text.encode("utf-8")
@@ -201,7 +212,18 @@ def source_event(kind: str, ref: SourceRef, attempt: str, now_ms: int) -> EventC
 
 def opened(context: ImportContext, cut: CutSource, prefix: Prefix | None) -> EventCells:
     """`source.opened`: a reading of a source begins."""
-    ref = SourceRef(
+    return source_event("source.opened", _reading(context, cut, prefix), context.attempt, context.now_ms)
+
+
+def closed(context: ImportContext, cut: CutSource, prefix: Prefix | None, extent: Extent) -> EventCells:
+    """`source.closed`: all documents of the source are in the log. Says all of the reading again, so it stands alone."""
+    ref = _reading(context, cut, prefix)
+    ref.documents, ref.size, ref.digest = extent
+    return source_event("source.closed", ref, context.attempt, context.now_ms)
+
+
+def _reading(context: ImportContext, cut: CutSource, prefix: Prefix | None) -> SourceRef:
+    return SourceRef(
         source_id=context.source_id,
         source_key=context.source_key,
         root=context.root,
@@ -213,21 +235,6 @@ def opened(context: ImportContext, cut: CutSource, prefix: Prefix | None) -> Eve
         cut=identity.CUT_RULES,
         prefix=prefix,
     )
-    return source_event("source.opened", ref, context.attempt, context.now_ms)
-
-
-def closed(context: ImportContext, documents: int, size: int, digest: str) -> EventCells:
-    """`source.closed`: all documents of the source are in the log. Size and digest are of the whole source."""
-    ref = SourceRef(
-        source_id=context.source_id,
-        source_key=context.source_key,
-        root=context.root,
-        stat=context.stat,
-        documents=documents,
-        size=size,
-        digest=digest,
-    )
-    return source_event("source.closed", ref, context.attempt, context.now_ms)
 
 
 def bound(context: ImportContext) -> EventCells:
@@ -372,7 +379,7 @@ def instant_ms(timestamp: str | None) -> int | None:
     try:
         parsed = datetime.fromisoformat(timestamp)
         if parsed.tzinfo is None:
-            parsed = parsed.replace(tzinfo=timezone.utc)
+            parsed = parsed.replace(tzinfo=UTC)
         at_ms = int(parsed.timestamp() * 1000 + 0.5)
     except (ValueError, OverflowError):
         return None

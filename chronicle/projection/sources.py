@@ -33,17 +33,16 @@ class Receipt(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class KnownSource(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Content that the facts hold. `documents` and `size` (bytes) count its prefix too; `closed` says that it is complete."""
+    """Content that the facts hold whole. `documents` and `size` (bytes) count its prefix too."""
 
     source_id: str
-    format: str = ""
-    container: str = ""
+    format: str
+    container: str
     forced: str | None = None
     """The format that was forced last; its copies win."""
     prefix: Prefix | None = None
     documents: int = 0
     size: int = 0
-    closed: bool = False
 
     @property
     def first(self) -> int:
@@ -52,37 +51,43 @@ class KnownSource(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class SourceFold(msgspec.Struct, kw_only=True):
-    """State of the fold: what each key holds, and what is known of each content."""
+    """State of the fold: what each key holds, what is known whole, and what was begun only."""
 
     current: dict[str, Receipt] = {}
     known: dict[str, KnownSource] = {}
+    begun: dict[str, str] = {}
+    """Source id -> key of readings that have no `source.closed` yet."""
 
     def apply(self, kind: str, ref: SourceRef) -> None:
-        """Take in one `source.*` fact."""
-        if kind != "source.bound":
-            self._learn(kind, ref)
-        if kind != "source.opened":
-            self.current[ref.source_key] = Receipt(
-                source_key=ref.source_key, root=ref.root or "", source_id=ref.source_id, stat=ref.stat or Stat(size=-1)
-            )
-
-    def _learn(self, kind: str, ref: SourceRef) -> None:
-        source = self.known.setdefault(ref.source_id, KnownSource(source_id=ref.source_id))
-        if kind == "source.closed":
-            source.closed = True
-            source.documents, source.size = ref.documents or 0, ref.size or 0
+        """Take in one `source.*` fact. What a reading was is said by its `source.closed`, wherever the others lie."""
+        if kind == "source.opened":
+            if ref.source_id not in self.known:
+                self.begun[ref.source_id] = ref.source_key
             return
+        if kind == "source.closed":
+            self._close(ref)
+        self.current[ref.source_key] = Receipt(
+            source_key=ref.source_key, root=ref.root or "", source_id=ref.source_id, stat=ref.stat or Stat(size=-1)
+        )
+
+    def _close(self, ref: SourceRef) -> None:
+        self.begun.pop(ref.source_id, None)
+        source = self.known.get(ref.source_id)
+        if source is None:
+            source = self.known[ref.source_id] = KnownSource(
+                source_id=ref.source_id,
+                format=ref.format or "",
+                container=ref.container or "",
+                prefix=ref.prefix,
+                documents=ref.documents or 0,
+                size=ref.size or 0,
+            )
         if ref.forced:
-            source.forced = ref.format
-        if ref.forced or not source.format:
-            source.format, source.container = ref.format or "", ref.container or ""
-        if not source.closed:
-            source.prefix = ref.prefix
+            source.forced = source.format = ref.format or ""
 
     def complete(self, source_id: str) -> KnownSource | None:
         """The content with this identity, if the facts hold all of it."""
-        source = self.known.get(source_id)
-        return source if source is not None and source.closed else None
+        return self.known.get(source_id)
 
     def live(self) -> dict[str, KnownSource]:
         """Current sources that are complete, by source id."""

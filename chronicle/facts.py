@@ -1,0 +1,95 @@
+"""Reading facts: sources and documents of a pinned log (design 4.2). The edge between the log and the pure folds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from chronicle.errors import NotFoundError
+from chronicle.events.imported import SOURCE_KINDS, SourceRef, decode_record
+from chronicle.layout import DatasetPaths
+from chronicle.projection.fold import DocumentFold, FactDocument
+from chronicle.projection.sources import SourceFold, fold_all, wanted_documents
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from chronicle.events.log import LogSnapshot
+
+ROW_COLUMNS = ["kind", "trace_id", "payload_json"]
+_BATCH_OF_KEYS = 1_000
+
+Row = tuple[int, str, str, bytes]
+"""(row number, kind, trace_id, payload_json)."""
+
+
+def pin(paths: DatasetPaths) -> LogSnapshot:
+    """The log of a dataset as it is now. Raises NotFoundError where there is none."""
+    from chronicle.events.log import RawEventLanceStore
+
+    store = RawEventLanceStore(paths.events)
+    if not store.exists():
+        raise NotFoundError(
+            f"dataset {paths.dataset!r} is not in {paths.lake}",
+            hint="check --lake and --dataset; `chronicle list` shows what is there",
+            dataset=paths.dataset,
+        )
+    return store.snapshot()
+
+
+def source_fold(snapshot: LogSnapshot) -> SourceFold:
+    """Fold of all `source.*` facts of a snapshot: their rows are found by the `kind` column alone."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kinds = pa.array(sorted(SOURCE_KINDS))
+    rows: list[int] = []
+    for first, batch in snapshot.scan(["kind"]):
+        hits = pc.indices_nonzero(pc.is_in(batch["kind"], value_set=kinds))
+        rows += (first + row for row in hits.to_pylist())
+    fold = SourceFold()
+    for at in range(0, len(rows), _BATCH_OF_KEYS):
+        taken = snapshot.take(rows[at : at + _BATCH_OF_KEYS], ["kind", "payload_json"])
+        fold_all(source_refs(taken["kind"].to_pylist(), payloads(taken["payload_json"])), fold)
+    return fold
+
+
+def source_refs(kinds: Iterable[str], records: Iterable[bytes]) -> Iterator[tuple[str, SourceRef]]:
+    """The `payload.source` of each `source.*` record; records of another shape are passed over."""
+    for kind, record in zip(kinds, records, strict=True):
+        if kind in SOURCE_KINDS:
+            try:
+                ref = decode_record(record).payload.source
+            except msgspec.MsgspecError:
+                continue
+            if ref is not None:
+                yield kind, ref
+
+
+def payloads(column: pa.Array | pa.ChunkedArray) -> list[bytes]:
+    """A utf8 column as bytes objects."""
+    import pyarrow as pa
+
+    return column.cast(pa.binary()).to_pylist()
+
+
+def rows_of(first: int | Sequence[int], batch: pa.RecordBatch) -> Iterator[Row]:
+    """Rows of one batch with `ROW_COLUMNS`; `first` is the number of its first row, or the numbers of all."""
+    numbers = range(first, first + batch.num_rows) if isinstance(first, int) else first
+    return zip(numbers, batch["kind"].to_pylist(), batch["trace_id"].to_pylist(), payloads(batch["payload_json"]), strict=True)
+
+
+def document_rows(snapshot: LogSnapshot, start: int = 0) -> Iterator[Row]:
+    """All `document.*` rows from row `start` on, in append order."""
+    for first, batch in snapshot.scan(ROW_COLUMNS, start=start):
+        yield from (row for row in rows_of(first, batch) if row[1].startswith("document."))
+
+
+def live_documents(snapshot: LogSnapshot, fold: SourceFold, *, keep_opaque: bool = False) -> Iterator[FactDocument]:
+    """Every document of all current sources, as the facts hold it, in the order in which they become whole."""
+    documents = DocumentFold(wanted_documents(fold, fold.coverage()), keep_opaque=keep_opaque)
+    yield from documents.feed(document_rows(snapshot))
+    if keep_opaque:
+        yield from documents.finish()

@@ -1,0 +1,174 @@
+"""Fold of `document.*` facts: rows in append order -> whole documents (design 4.2, events.md 7).
+
+Of a document the first copy counts that is complete and whose digest verifies; copies are never mixed, repeated rows change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from chronicle import identity
+from chronicle.events.imported import DocumentRef, ImportedRecord, decode_record, part_bytes, wire_bytes
+from chronicle.formats.document import Document, Part
+from chronicle.projection.sources import Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class FactDocument:
+    """One live document as the facts hold it. `before` + value + `after` are its bytes in the source."""
+
+    ordinal: int
+    """Row number of the `document.opened` (or `document.opaque`) of the chosen copy."""
+    source_id: str
+    locator: int
+    before: bytes
+    value: Document | bytes
+    """bytes: a member that no reader could read."""
+    after: bytes
+
+    @property
+    def bytes(self) -> bytes:
+        """The document's bytes in its source, separators before it and, for the last one, after it included."""
+        value = self.value if isinstance(self.value, bytes) else self.value.text
+        return self.before + value + self.after
+
+
+@dataclass(slots=True)
+class _Copy:
+    ordinal: int = -1
+    opened: DocumentRef | None = None
+    wire: bytes = b""
+    parts: dict[int, Part] = field(default_factory=dict)
+    closed: DocumentRef | None = None
+    end: bytes = b""
+
+    def is_complete(self) -> bool:
+        return self.opened is not None and self.closed is not None and len(self.parts) == self.closed.parts
+
+
+@dataclass(slots=True)
+class DocumentFold:
+    """Feed it rows in append order; it gives back each wanted document once, as soon as it is whole."""
+
+    wanted: dict[str, Wanted]
+    keep_opaque: bool = False
+    """Give back unreadable members too (exact export)."""
+    rows_read: int = 0
+    corrupt: list[str] = field(default_factory=list)
+    """Documents of which a complete copy does not verify."""
+    done: set[str] = field(default_factory=set)
+    strays: set[str] = field(default_factory=set)
+    """Ids of documents that were met and are not wanted."""
+    _copies: dict[str, dict[str, _Copy]] = field(default_factory=dict)
+    _opaque: dict[str, FactDocument] = field(default_factory=dict)
+
+    def feed(self, rows: Iterable[tuple[int, str, str, bytes]]) -> Iterator[FactDocument]:
+        """(row number, kind, trace_id, payload_json) of `document.*` rows -> documents that became whole."""
+        wanted, done = self.wanted, self.done
+        for ordinal, kind, trace_id, payload in rows:
+            if trace_id not in wanted:
+                self.strays.add(trace_id)
+                continue
+            if trace_id in done:
+                continue
+            self.rows_read += 1
+            found = self._take(ordinal, kind, trace_id, payload)
+            if found is not None:
+                done.add(trace_id)
+                yield found
+
+    def finish(self) -> Iterator[FactDocument]:
+        """Unreadable members that no retry superseded; call it after the last row."""
+        for document_id, found in self._opaque.items():
+            if document_id not in self.done:
+                self.done.add(document_id)
+                yield found
+
+    @property
+    def incomplete(self) -> list[str]:
+        """Wanted documents that were not found whole, sorted."""
+        opaque = set() if self.keep_opaque else set(self._opaque)
+        return sorted(self.wanted.keys() - self.done - opaque)
+
+    def _take(self, ordinal: int, kind: str, document_id: str, payload: bytes) -> FactDocument | None:
+        try:
+            record = decode_record(payload)
+        except msgspec.MsgspecError:
+            return None
+        ref = record.payload.document
+        if ref is None or ref.id != document_id:
+            return None
+        if kind == "document.opaque":
+            self._take_opaque(ordinal, document_id, record)
+            return None
+        copy = self._copies.setdefault(document_id, {}).setdefault(ref.copy, _Copy())
+        if kind == "document.part" and ref.part is not None:
+            copy.parts[ref.part] = Part(ref.pointer or "", wire_bytes(record.payload.lead), part_bytes(record.payload))
+        elif kind == "document.opened" and copy.opened is None:
+            copy.ordinal, copy.opened, copy.wire = ordinal, ref, wire_bytes(record.payload.wire)
+        elif kind == "document.closed":
+            copy.closed, copy.end = ref, wire_bytes(record.payload.wire)
+        return self._whole(document_id, ref.copy, copy) if copy.is_complete() else None
+
+    def _take_opaque(self, ordinal: int, document_id: str, record: ImportedRecord) -> None:
+        payload, wanted = record.payload, self.wanted[document_id]
+        if document_id not in self._opaque:
+            self._opaque[document_id] = FactDocument(
+                ordinal=ordinal,
+                source_id=wanted.source_id,
+                locator=wanted.locator,
+                before=wire_bytes(payload.wire),
+                value=part_bytes(payload) if self.keep_opaque else b"",
+                after=wire_bytes(payload.tail),
+            )
+
+    def _whole(self, document_id: str, copy_id: str, copy: _Copy) -> FactDocument | None:
+        wanted = self.wanted[document_id]
+        assert copy.opened is not None
+        if wanted.forced is not None and copy.opened.format != wanted.forced:
+            return None
+        found = _assemble(document_id, copy, wanted)
+        if found is None:
+            self.corrupt.append(document_id)
+            del self._copies[document_id][copy_id]
+        else:
+            del self._copies[document_id]
+        return found
+
+
+def _assemble(document_id: str, copy: _Copy, wanted: Wanted) -> FactDocument | None:
+    """The document of a complete copy; None where a part number is missing or the digest does not verify."""
+    opened, closed = copy.opened, copy.closed
+    assert opened is not None and closed is not None
+    if copy.parts.keys() != set(range(1, len(copy.parts) + 1)) or closed.size is None:
+        return None
+    parts = [copy.parts[number] for number in range(1, len(copy.parts) + 1)]
+    opening = copy.wire[opened.start :]
+    inside = len(opening) + sum(len(part.lead) + len(part.text) for part in parts)
+    end = closed.size - inside
+    if end < 0:
+        return None
+    document = Document(
+        format=opened.format or "",
+        form=opened.form or "",
+        id=document_id,
+        opening=opening,
+        parts=parts,
+        closing=copy.end[:end],
+        source_id=wanted.source_id,
+        container=opened.container or "object",
+        locator=wanted.locator,
+    )
+    if identity.digest(document.text) != closed.digest:
+        return None
+    return FactDocument(
+        ordinal=copy.ordinal,
+        source_id=wanted.source_id,
+        locator=wanted.locator,
+        before=copy.wire[: opened.start],
+        value=document,
+        after=copy.end[end:],
+    )
