@@ -192,17 +192,27 @@ def encoded_schema(schema: pa.Schema, encode: Collection[str]) -> pa.Schema:
     return pa.schema([field.with_metadata(DENSE) if field.name in encode else field for field in schema])
 
 
+def open_latest(uri: str) -> Any:
+    """Open the newest version of a dataset that no manifest pins (receipts). Raises as `open_version` does."""
+    return _open(uri, None)
+
+
 def open_version(uri: str, version: int) -> Any:
     """Open exactly one version (`lance.LanceDataset`).
 
     Raises NotFoundError when the dataset or the version is not there, IntegrityError when its manifest does not read.
     """
+    return _open(uri, version)
+
+
+def _open(uri: str, version: int | None) -> Any:
     try:
         with translated(uri, reading=True):
             return lance().dataset(uri, version=version)
     except IntegrityError as error:
         if "not found" not in str(error.__cause__).lower():
             raise
+        what = "the dataset" if version is None else f"version {version}"
         raise NotFoundError(
-            f"{uri}: version {version} does not exist", hint="restore it, or rebuild what named it", path=uri, version=version
+            f"{uri}: {what} does not exist", hint="restore it, or rebuild what named it", path=uri, version=version
         ) from error.__cause__

@@ -1,0 +1,115 @@
+"""Small objects that several processes change by compare-and-swap: the log's manifest, CURRENT, run.json.
+
+One protocol, one backend a kind of store. Local: flock, temporary file, fsync, rename, fsync of the directory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from chronicle.errors import ChronicleError, CommitStateUnknown, PublicationChanged
+from chronicle.storage import files
+
+Token = str
+"""Names one state of an object; `MISSING` where there is none."""
+
+MISSING: Token = ""
+ATTEMPTS = 64
+LONGEST_PAUSE = 0.05
+
+Outcome = TypeVar("Outcome")
+
+
+class AtomicObject(Protocol):
+    """A value that is replaced as a whole, and only by whoever has seen the state before."""
+
+    def read(self) -> tuple[bytes | None, Token]:
+        """Return the bytes (None: no such object) and the token of this state."""
+        ...
+
+    def swap(self, data: bytes, token: Token) -> bool:
+        """Replace the state that `token` names by `data`; False when somebody was faster.
+
+        Raises CommitStateUnknown when nobody knows whether it landed: read it back, never take it for a loss.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalObject:
+    """A file on a local disk. Every writer flocks the file `lock_name` beside it (the peer does too)."""
+
+    path: str
+    lock_name: str
+
+    def read(self) -> tuple[bytes | None, Token]:
+        """Return bytes and token. Needs no lock: a rename shows the old bytes or the new ones."""
+        data = files.read(self.path)
+        return data, _token(data)
+
+    def swap(self, data: bytes, token: Token) -> bool:
+        """Replace the file if its content is still what `token` names; makes the directory if it is missing."""
+        folder = os.path.dirname(self.path)
+        files.make_dirs(folder)
+        with _locked(os.path.join(folder, self.lock_name)):
+            if _token(files.read(self.path)) != token:
+                return False
+            files.replace_file(self.path, data)
+            try:
+                files.sync_dir(folder)
+            except ChronicleError as error:
+                # Readers see it already, a power cut may still take it back.
+                raise CommitStateUnknown(
+                    f"{self.path} was replaced, but its directory could not be synced",
+                    hint="check the disk and run again",
+                    path=self.path,
+                ) from error
+            return True
+
+
+def update(
+    target: AtomicObject,
+    change: Callable[[bytes | None], tuple[bytes | None, Outcome]],
+    *,
+    rng: random.Random,
+    attempts: int = ATTEMPTS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Outcome:
+    """Read, change, swap, until the swap is not lost; return what `change` made of the state it was given.
+
+    `change` gets the bytes (None: missing) and returns the new ones (None: nothing to write) with an outcome; it may
+    raise to give up. Raises PublicationChanged after `attempts` lost swaps; CommitStateUnknown passes.
+    """
+    for attempt in range(attempts):
+        data, token = target.read()
+        new, outcome = change(data)
+        if new is None or target.swap(new, token):
+            return outcome
+        sleep(rng.uniform(0, min(LONGEST_PAUSE, 0.001 * 2**attempt)))
+    raise PublicationChanged(
+        f"lost the swap of {target} {attempts} times", hint="run again when fewer writers are at work", attempts=attempts
+    )
+
+
+def _token(data: bytes | None) -> Token:
+    return MISSING if data is None else hashlib.sha256(data).hexdigest()
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    with files.translated(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        with files.translated(path):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
