@@ -145,6 +145,38 @@ class VerifyReport(Report, kw_only=True):
         return 65 if self.differences else 0
 
 
+class QuarantineReport(Report, kw_only=True):
+    """Entries of the quarantine: all of them, the one that was shown, or the one that was dropped."""
+
+    verb: str = "quarantine list"
+    entries: list[QuarantinedSource] = []
+    preview: str = ""
+    """Beginning of the bytes of the entry that is shown, as text."""
+
+
+class ReceiptsReport(Report, kw_only=True):
+    """What the lake knows of each source key."""
+
+    verb: str = "receipts list"
+    receipts: list[dict[str, object]] = []
+
+
+class ConvertReport(Report, kw_only=True):
+    """One converted file."""
+
+    verb: str = "convert"
+    source: str = ""
+    to: str = ""
+    stories: int = 0
+    bytes: int = 0
+    lost: list[str] = []
+    """With `--strict`: places of the source that the target does not give back."""
+
+    def exit_code(self) -> int:
+        """65 when something would be lost and that was not to be."""
+        return 65 if self.lost else 0
+
+
 class PipelineReport(Report, kw_only=True):
     """All steps of one `chronicle run`."""
 

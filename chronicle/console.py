@@ -1,0 +1,204 @@
+"""What a person or a script sees: JSON on stdout, tables and bars on a terminal, few words on stderr (design 8).
+
+rich is imported only when there is a terminal to draw on. Control characters that come from data never reach a terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from chronicle.errors import ChronicleError
+
+if TYPE_CHECKING:
+    from chronicle.reports import Report
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_LONGEST_LIST = 20
+
+
+def printable(text: str) -> str:
+    """The text with control characters, direction marks and unpaired surrogates written as escapes."""
+    return _UNPRINTABLE.sub(lambda match: _escape(ord(match.group())), text)
+
+
+def _escape(code: int) -> str:
+    short = {9: r"\t", 10: r"\n", 13: r"\r"}.get(code)
+    return short or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+class Console:
+    """Where a verb's words go. `json`: asked for by flag; `quiet`: nothing but results and errors."""
+
+    def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
+        self.json = json
+        self.quiet = quiet
+
+    @property
+    def for_people(self) -> bool:
+        """Whether stdout is a terminal and nobody asked for JSON."""
+        return not self.json and sys.stdout.isatty()
+
+    def report(self, report: Report) -> None:
+        """Show a finished verb: one JSON document, or a table for people."""
+        from chronicle import reports
+
+        if not self.for_people:
+            write(reports.encode(report) + b"\n")
+        elif not self.quiet:
+            _draw_report(report)
+
+    def value(self, value: Any) -> None:
+        """Write one JSON document on stdout, whoever reads it."""
+        import msgspec
+
+        write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+        """Draw a table on stdout; cells are data and are escaped."""
+        _draw_table(columns, rows, title)
+
+    def note(self, text: str) -> None:
+        """Say one line on stderr, unless quiet."""
+        if not self.quiet:
+            say(text)
+
+    def error(self, error: ChronicleError) -> None:
+        """Say what happened and what to do next: on stderr, and as JSON on stdout where that was asked for."""
+        say(f"error: {error}")
+        if self.json:
+            body = {"kind": error.kind, "message": error.message, "hint": error.hint}
+            write(json.dumps({"error": body}, indent=2).encode() + b"\n")
+
+    @contextlib.contextmanager
+    def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
+        """A bar on stderr, fed with (done, total); nothing is drawn where stderr is no terminal."""
+        if self.quiet or self.json or not sys.stderr.isatty():
+            yield lambda done, total: None
+            return
+        from rich.console import Console as Terminal
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+        columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+        with Progress(*columns, console=Terminal(stderr=True), transient=True) as bars:
+            bar = bars.add_task(what, total=None)
+            yield lambda done, total: bars.update(bar, completed=done, total=total or None)
+
+
+def say(text: str) -> None:
+    """Write one line on stderr, escaped; a closed stderr is nobody's loss."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(printable(text) + "\n")
+        sys.stderr.flush()
+
+
+def write(data: bytes) -> None:
+    """Write bytes on stdout; on a terminal control characters are escaped, line ends kept."""
+    sys.stdout.flush()
+    if sys.stdout.isatty():
+        lines = data.decode("utf-8", "replace").split("\n")
+        sys.stdout.write("\n".join(map(printable, lines)))
+    else:
+        _buffer(sys.stdout).write(data)
+    sys.stdout.flush()
+
+
+class Lines:
+    """Lines of bytes for stdout, gathered so that a pipe sees few writes. Used as a context manager."""
+
+    def __init__(self, gather_bytes: int = 1 << 18) -> None:
+        self._gather_bytes = gather_bytes
+        self._lines: list[bytes] = []
+        self._size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        if kind is None:
+            self._flush()
+
+    def add(self, line: bytes) -> None:
+        """Take one line without its end. Raises BrokenPipeError when nobody reads any more."""
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size >= self._gather_bytes:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._lines:
+            write(b"\n".join([*self._lines, b""]))
+        self._lines, self._size = [], 0
+
+
+def _buffer(stream: Any) -> IO[bytes]:
+    binary: IO[bytes] = stream.buffer
+    return binary
+
+
+def abandon_stdout() -> None:
+    """Send what is left for stdout nowhere: its reader has gone."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _draw_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console as Terminal
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, title=Text(title) if title else None, title_justify="left", show_edge=False)
+    for column in columns:
+        table.add_column(Text(printable(column)), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    width = None if sys.stdout.isatty() else 200
+    Terminal(width=width, highlight=False, soft_wrap=False).print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return printable(str(value))
+
+
+def _draw_report(report: Report) -> None:
+    import msgspec
+
+    values: dict[str, Any] = msgspec.to_builtins(report)
+    _draw_values(values)
+
+
+def _draw_values(values: dict[str, Any], title: str = "") -> None:
+    """Scalars in one table, then lists and nested reports, each under its name; what is empty is not drawn."""
+    title = title or " ".join(str(values.pop(name, "")) for name in ("verb", "dataset") if values.get(name))
+    scalars = [(name, value) for name, value in values.items() if not isinstance(value, dict | list | None)]
+    _draw_table(("", ""), [(name.replace("_", " "), value) for name, value in scalars if value not in ("", False)], title)
+    for name, value in values.items():
+        if isinstance(value, dict) and "verb" in value:
+            _draw_values(value)
+        elif isinstance(value, dict) and value:
+            _draw_table((name.replace("_", " "), ""), _shortened(list(value.items())))
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            _draw_table(list(value[0]), _shortened([list(item.values()) for item in value]), name.replace("_", " "))
+        elif isinstance(value, list) and value:
+            _draw_table((name.replace("_", " "),), _shortened([(item,) for item in value]))
+
+
+def _shortened(rows: list[Any]) -> list[Any]:
+    if len(rows) <= _LONGEST_LIST:
+        return rows
+    more = len(rows) - _LONGEST_LIST
+    return [*rows[:_LONGEST_LIST], (f"… {more} more; --json shows all",) + ("",) * (len(rows[0]) - 1)]
