@@ -72,7 +72,8 @@ def payloads(column: pa.Array | pa.ChunkedArray) -> list[bytes]:
     """A utf8 column as bytes objects."""
     import pyarrow as pa
 
-    return column.cast(pa.binary()).to_pylist()
+    found: list[bytes] = column.cast(pa.binary()).to_pylist()
+    return found
 
 
 def rows_of(first: int | Sequence[int], batch: pa.RecordBatch) -> Iterator[Row]:

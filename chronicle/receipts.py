@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from chronicle.errors import NotFoundError
 from chronicle.layout import DatasetPaths
 from chronicle.projection.sources import KnownSource, Receipt, SourceFold, receipts_of
 
@@ -43,8 +42,8 @@ class Receipts:
         """All receipts in order of their keys."""
         return list(receipts_of(self._fold))
 
-    def add(self, receipt: Receipt, source: KnownSource | None = None) -> None:
-        """Note a receipt: it counts in this process at once and is stored by `flush`."""
+    def add(self, receipt: Receipt | None, source: KnownSource | None = None) -> None:
+        """Note what a key holds, or what is known: it counts in this process at once and is stored by `flush`."""
         self._note(receipt, source)
         self._pending.append((receipt, source))
 
@@ -110,7 +109,9 @@ def _batch(rows: Iterable[_Row]) -> pa.RecordBatch:
 
 def list_receipts(paths: DatasetPaths) -> list[Receipt]:
     """Receipts of a dataset in order of their keys. Raises NotFoundError where the dataset has no facts."""
-    _require_facts(paths)
+    from chronicle.facts import pin
+
+    pin(paths)
     return Receipts(paths).all()
 
 
@@ -119,18 +120,9 @@ def rebuild_receipts(paths: DatasetPaths, *, dry_run: bool = False) -> list[Rece
 
     Raises NotFoundError where the dataset has no facts.
     """
-    from chronicle.events.log import RawEventLanceStore
-    from chronicle.projection.fold import fold_sources
+    from chronicle.facts import pin, source_fold
 
-    _require_facts(paths)
-    fold = fold_sources(RawEventLanceStore(paths.events).snapshot())
+    fold = source_fold(pin(paths))
     if not dry_run:
         Receipts(paths).replace(fold)
     return list(receipts_of(fold))
-
-
-def _require_facts(paths: DatasetPaths) -> None:
-    from chronicle.events.log import RawEventLanceStore
-
-    if not RawEventLanceStore(paths.events).exists():
-        raise NotFoundError(f"dataset {paths.dataset!r} is not in {paths.lake}", hint="run `chronicle list` to see what is there")

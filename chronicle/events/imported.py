@@ -9,15 +9,15 @@ follows the last member of its container.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from chronicle import identity
+from chronicle.events.row import Common
 from chronicle.formats import jsontext
 from chronicle.formats.document import CutDocument, CutPart, CutSource, CutStory
 
@@ -148,18 +148,11 @@ class Extent(NamedTuple):
     digest: str
 
 
-@dataclass(slots=True)
-class EventCells:
-    """One row before it becomes columns. `pieces` joined are `payload_json`."""
+class RowSink(Protocol):
+    """Takes rows one by one (`events.row.EventColumns`, or what wraps it)."""
 
-    seq: int
-    event_id: str
-    timestamp_ms: int
-    kind: str
-    agent_id: str | None
-    session_id: str | None
-    trace_id: str
-    pieces: tuple[bytes, ...]
+    def add(self, seq: int, event_id: str | None, timestamp_ms: int, kind: str, pieces: Sequence[bytes], common: Common) -> None:
+        """Take one row; `pieces` joined are its payload_json."""
 
 
 def wire_json(data: bytes) -> bytes:
@@ -191,15 +184,34 @@ def part_bytes(payload: ImportedPayload) -> bytes:
     return bytes(payload.value)
 
 
-def source_event(kind: str, ref: SourceRef, attempt: str, now_ms: int) -> EventCells:
-    """One `source.opened`, `source.closed` or `source.bound`."""
-    event = identity.source_event_id(kind, ref.source_key, ref.source_id, attempt)
+def put_opened(sink: RowSink, context: ImportContext, cut: CutSource, prefix: Prefix | None) -> None:
+    """`source.opened`: a reading of a source begins."""
+    _put_source(sink, "source.opened", _reading(context, cut, prefix), context)
+
+
+def put_closed(sink: RowSink, context: ImportContext, cut: CutSource, prefix: Prefix | None, extent: Extent) -> SourceRef:
+    """`source.closed`: all documents of the source are in the log. Says all of the reading again, so it stands alone."""
+    ref = _reading(context, cut, prefix)
+    ref.documents, ref.size, ref.digest = extent
+    _put_source(sink, "source.closed", ref, context)
+    return ref
+
+
+def put_bound(sink: RowSink, context: ImportContext) -> SourceRef:
+    """`source.bound`: known bytes are at this key now."""
+    ref = SourceRef(source_id=context.source_id, source_key=context.source_key, root=context.root, stat=context.stat)
+    _put_source(sink, "source.bound", ref, context)
+    return ref
+
+
+def _put_source(sink: RowSink, kind: str, ref: SourceRef, context: ImportContext) -> None:
+    event = identity.source_event_id(kind, ref.source_key, ref.source_id, context.attempt)
     head = _json(
         {
             "event_id": event,
             "run_id": ref.source_id,
             "trace_id": ref.source_id,
-            "timestamp_unix_ms": now_ms,
+            "timestamp_unix_ms": context.now_ms,
             "producer": PRODUCER,
             "seq": 0,
             "source": SOURCE,
@@ -207,19 +219,7 @@ def source_event(kind: str, ref: SourceRef, attempt: str, now_ms: int) -> EventC
         }
     )
     pieces = (head[:-1], b',"payload":{"degraded":true,"source":', _json(ref), b"}}")
-    return EventCells(0, event, now_ms, kind, None, None, ref.source_id, pieces)
-
-
-def opened(context: ImportContext, cut: CutSource, prefix: Prefix | None) -> EventCells:
-    """`source.opened`: a reading of a source begins."""
-    return source_event("source.opened", _reading(context, cut, prefix), context.attempt, context.now_ms)
-
-
-def closed(context: ImportContext, cut: CutSource, prefix: Prefix | None, extent: Extent) -> EventCells:
-    """`source.closed`: all documents of the source are in the log. Says all of the reading again, so it stands alone."""
-    ref = _reading(context, cut, prefix)
-    ref.documents, ref.size, ref.digest = extent
-    return source_event("source.closed", ref, context.attempt, context.now_ms)
+    sink.add(0, event, context.now_ms, kind, pieces, Common(SOURCE, trace_id=ref.source_id))
 
 
 def _reading(context: ImportContext, cut: CutSource, prefix: Prefix | None) -> SourceRef:
@@ -237,16 +237,11 @@ def _reading(context: ImportContext, cut: CutSource, prefix: Prefix | None) -> S
     )
 
 
-def bound(context: ImportContext) -> EventCells:
-    """`source.bound`: known bytes are at this key now."""
-    ref = SourceRef(source_id=context.source_id, source_key=context.source_key, root=context.root, stat=context.stat)
-    return source_event("source.bound", ref, context.attempt, context.now_ms)
-
-
 class _Writer:
     """Rows of one copy of one document."""
 
-    def __init__(self, context: ImportContext, source: bytes, cut: CutSource, document: CutDocument) -> None:
+    def __init__(self, sink: RowSink, context: ImportContext, source: bytes, cut: CutSource, document: CutDocument) -> None:
+        self._sink = sink
         self._context = context
         self._source = source
         self._cut = cut
@@ -256,8 +251,8 @@ class _Writer:
         self._ids = _json(self.id), _json(self.copy)
         self._envelopes = [self._envelope(story) for story in document.stories]
 
-    def _envelope(self, story: CutStory) -> tuple[str | None, str, bytes]:
-        """(agent id, effective session, JSON of the envelope members that all rows of a story share)."""
+    def _envelope(self, story: CutStory) -> tuple[Common, bytes]:
+        """What all rows of a story share: columns, and the JSON of their envelope members."""
         story_id = identity.story_id(self.id, story.discriminator)
         session = jsontext.plain(story.session_id or story_id)
         agent = jsontext.plain(story.agent_id) if story.agent_id else None
@@ -271,10 +266,11 @@ class _Writer:
         }
         if agent is not None:
             members["agent_id"] = agent
-        return agent, session, _json(members)[:-1]
+        common = Common(SOURCE, agent_id=agent, session_id=session, trace_id=self.id)
+        return common, _json(members)[:-1]
 
-    def _row(self, kind: str, seq: int, at_ms: int, body: tuple[bytes, ...], story: int = 0) -> EventCells:
-        agent, session, envelope = self._envelopes[story]
+    def _put(self, kind: str, seq: int, at_ms: int, body: tuple[bytes, ...], story: int = 0) -> None:
+        common, envelope = self._envelopes[story]
         event = identity.event_id(self.id, self.copy, seq)
         head = b'%b,"event_id":"%b","timestamp_unix_ms":%d,"seq":%d,"kind":"%b","payload":{"degraded":true,"document":' % (
             envelope,
@@ -283,7 +279,7 @@ class _Writer:
             seq,
             kind.encode(),
         )
-        return EventCells(seq, event, at_ms, kind, agent, session, self.id, (head, *body, b"}}"))
+        self._sink.add(seq, event, at_ms, kind, (head, *body, b"}}"), common)
 
     def _ref(self) -> DocumentRef:
         context, document = self._context, self._document
@@ -302,60 +298,64 @@ class _Writer:
             ingested_at_unix_ms=context.now_ms,
         )
 
-    def opaque(self, tail: bytes) -> EventCells:
+    def opaque(self, tail: bytes) -> None:
         """The only row of a member that cannot be read."""
         document, source = self._document, self._source
         ref = self._ref()
         ref.size, ref.reason = document.end - document.start, document.fault
         member = source[document.start : document.end]
-        body = (_json(ref), b',"wire":', wire_json(source[document.lead : document.start]), _text_member(member))
+        wire = wire_json(source[document.lead : document.start])
+        body: tuple[bytes, ...] = (_json(ref), b',"wire":', wire, _text_member(member))
         if tail:
             body += (b',"tail":', wire_json(tail))
-        return self._row("document.opaque", 0, self._context.now_ms, body)
+        self._put("document.opaque", 0, self._context.now_ms, body)
 
-    def rows(self, tail: bytes) -> Iterator[EventCells]:
+    def rows(self, tail: bytes) -> None:
         """opened, the parts, closed."""
         document, source, now = self._document, self._source, self._context.now_ms
         at = document.parts[0].start if document.parts else document.start
         ref = self._ref()
         ref.start = document.start - document.lead
-        yield self._row("document.opened", 0, now, (_json(ref), b',"wire":', wire_json(source[document.lead : at])))
+        self._put("document.opened", 0, now, (_json(ref), b',"wire":', wire_json(source[document.lead : at])))
         for number, part in enumerate(document.parts, 1):
-            yield self._part(number, part, source[at : part.start])
+            self._part(number, part, source[at : part.start])
             at = part.end
         value = source[document.start : document.end]
         close = DocumentRef(id=self.id, copy=self.copy, parts=len(document.parts), size=len(value), digest=identity.digest(value))
         wire = wire_json(source[at : document.end] + tail)
-        yield self._row("document.closed", len(document.parts) + 1, now, (_json(close), b',"wire":', wire))
+        self._put("document.closed", len(document.parts) + 1, now, (_json(close), b',"wire":', wire))
 
-    def _part(self, number: int, part: CutPart, lead: bytes) -> EventCells:
+    def _part(self, number: int, part: CutPart, lead: bytes) -> None:
         text = self._source[part.start : part.end]
         ref = b'{"id":%b,"copy":%b,"part":%d,"role":"step","pointer":%b,"offset":%d},"lead":%b' % (
             *self._ids,
             number,
             _json(part.pointer),
-            part.start,
+            part.start - self._document.start,
             wire_json(lead),
         )
-        if self._document.strict and _is_shallow(text):
-            body: tuple[bytes, ...] = (ref, b',"value":', text)
-        elif not self._document.strict and jsontext.is_strict(text):
+        body: tuple[bytes, ...]
+        if (self._document.strict and _is_shallow(text)) or (not self._document.strict and jsontext.is_strict(text)):
             body = (ref, b',"value":', text)
         else:
             body = (ref, _text_member(text))
         at_ms = instant_ms(part.timestamp)
-        return self._row("document.part", number, self._context.now_ms if at_ms is None else at_ms, body, part.story)
+        self._put("document.part", number, self._context.now_ms if at_ms is None else at_ms, body, part.story)
 
 
-def document_rows(context: ImportContext, source: bytes, cut: CutSource, index: int) -> Iterator[EventCells]:
-    """All rows of document `index` of a cut source; `source` holds the bytes that the cut's ranges refer to."""
+def put_document(sink: RowSink, context: ImportContext, source: bytes, cut: CutSource, index: int) -> int:
+    """Write all rows of document `index` of a cut source; `source` holds the bytes that the cut's ranges refer to.
+
+    Returns the number of rows.
+    """
     document = cut.documents[index]
     tail = source[document.end :] if index == len(cut.documents) - 1 else b""
-    writer = _Writer(context, source, cut, document)
+    writer = _Writer(sink, context, source, cut, document)
     if document.fault:
-        yield writer.opaque(tail)
-    else:
-        yield from writer.rows(tail)
+        writer.opaque(tail)
+        return 1
+    writer.rows(tail)
+    return len(document.parts) + 2
 
 
 def _is_shallow(text: bytes) -> bool:

@@ -1,0 +1,64 @@
+"""Where ingest puts rows: columns in chunks, chunks into one private segment a micro-batch, published by one swap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from chronicle.events.log import EventWriter, RawEventLanceStore
+from chronicle.events.row import Common, EventColumns
+from chronicle.layout import DatasetPaths
+
+CHUNK_BYTES = 8 << 20
+"""Payload bytes of one record batch on its way to the writer thread."""
+
+
+class FactSink:
+    """Takes rows (`events.imported.RowSink`). Nothing is visible before `publish`; leaving by an exception discards the rest."""
+
+    def __init__(self, paths: DatasetPaths) -> None:
+        self._store = RawEventLanceStore(paths.events)
+        self._writer: EventWriter | None = None
+        self._columns = EventColumns()
+        self.pending_bytes = 0
+        """Payload bytes since the last publish."""
+        self.segments = 0
+        """Segments published so far."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def add(self, seq: int, event_id: str | None, timestamp_ms: int, kind: str, pieces: Sequence[bytes], common: Common) -> None:
+        """Take one row."""
+        self._columns.add(seq, event_id, timestamp_ms, kind, pieces, common)
+        if self._columns.bytes >= CHUNK_BYTES:
+            self._flush()
+
+    def publish(self) -> None:
+        """Make all rows since the last publish visible, durably; does nothing where there are none."""
+        self._flush()
+        if self._writer is not None and self._writer.publish() is not None:
+            self.segments += 1
+        self.pending_bytes = 0
+
+    def discard(self) -> None:
+        """Forget the rows since the last publish."""
+        self._columns = EventColumns()
+        self.pending_bytes = 0
+
+    def fact_version(self) -> int:
+        """`fact_version` of the log as it is now; 0 where there is none."""
+        return self._store.manifest().fact_version if self._store.exists() else 0
+
+    def _flush(self) -> None:
+        if not self._columns.rows:
+            return
+        self.pending_bytes += self._columns.bytes
+        if self._writer is None:
+            self._writer = self._store.writer()
+        self._writer.write(self._columns.batch())
