@@ -1,0 +1,239 @@
+"""Hub stories as rows, and back."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chronicle.errors import IntegrityError, ProjectionError
+from chronicle.formats.story import Agent, Origin, StorylineDocument, ToolCall, Turn
+from chronicle.projection import columns, tables
+from tests.projection import strategies as some
+
+
+def built(stories: list[StorylineDocument]) -> dict[str, pa.RecordBatch]:
+    builder = tables.TableBuilder()
+    for at, story in enumerate(stories):
+        builder.add(story, at)
+    return builder.batches()
+
+
+def read_back(*batches: dict[str, pa.RecordBatch]) -> list[StorylineDocument]:
+    return list(tables.stories(*([each[name] for each in batches] for name in tables.SCHEMAS)))
+
+
+def story(*turns: Turn, **fields: object) -> StorylineDocument:
+    values: dict[str, object] = {"story_id": "0" * 32, "session": "s-1", "agent": Agent(id="a"), "turns": list(turns)}
+    return StorylineDocument(**{**values, **fields})  # type: ignore[arg-type]
+
+
+def turn(number: int = 1, **fields: object) -> Turn:
+    return Turn(**{"id": number, "src": "agent", "msg": b'"hi"', **fields})  # type: ignore[arg-type]
+
+
+def rows(table: str, *turns: Turn, **fields: object) -> list[dict[str, object]]:
+    return built([story(*turns, **fields)])[table].to_pylist()
+
+
+@given(some.stories())
+@settings(max_examples=60, deadline=None)
+def test_rows_give_back_the_stories_exactly(stories: list[StorylineDocument]) -> None:
+    batches = built(stories)
+    for name, batch in batches.items():
+        batch.validate(full=True)
+        assert batch.schema.equals(tables.SCHEMAS[name], check_metadata=True)
+    assert read_back(batches) == stories
+
+
+@given(some.stories(max_size=6), st.data())
+@settings(max_examples=15, deadline=None)
+def test_rows_do_not_depend_on_the_batches(stories: list[StorylineDocument], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(stories)))
+    whole, parts = built(stories), [built(stories[:at]), built(stories[at:])]
+    for name in tables.SCHEMAS:
+        joined = pa.Table.from_batches([part[name] for part in parts])
+        left = pa.Table.from_batches([whole[name]])
+        if name == "runs":  # the ordinals of the test builder begin anew
+            joined, left = (each.drop_columns(["storage_ordinal"]) for each in (joined, left))
+        assert joined.to_pylist() == left.to_pylist()
+    assert read_back(*parts) == stories
+
+
+@given(some.stories())
+@settings(max_examples=30, deadline=None)
+def test_what_the_peer_checks_when_it_loads_a_document(stories: list[StorylineDocument]) -> None:
+    batches = built(stories)
+    steps = {(row["document_id"], row["step_id"]): row for row in batches["steps"].to_pylist()}
+    for row in steps.values():
+        first = row["message_value"][0]
+        assert row["message_kind"] == {'"': "text", "[": "parts", "n": "null"}.get(first, "json")
+        assert (row["reasoning_effort_kind"] is None) == (row["reasoning_effort_value"] is None)
+        assert row["had_observation"] == (row["observation"] is not None)
+    for call in batches["tool_calls"].to_pylist():
+        step = steps[call["document_id"], call["step_id"]]
+        assert step["had_tool_calls"]
+        observation = json.loads(step["observation"]) if step["observation"] else None
+        results = observation.get("results") if isinstance(observation, dict) else None
+        own = [
+            result
+            for result in (results if isinstance(results, list) else [])
+            if isinstance(result, dict) and call["tool_call_id"] in (result.get("source_call_id"), result.get("tool_call_id"))
+        ]
+        for one in json.loads(call["results"]):
+            assert one in own
+
+
+@given(st.lists(st.none() | some.TIMESTAMPS, max_size=6))
+@settings(deadline=None)
+def test_an_instant_depends_on_its_own_text_only(stamps: list[str | None]) -> None:
+    together = columns.instants(stamps)
+    assert together.to_pylist() == [columns.instants([stamp])[0].as_py() for stamp in stamps]
+    for text, back in zip(stamps, columns.rendered(together), strict=True):
+        if text is not None and back is not None:
+            assert columns.is_canonical(text) == (text == back)
+
+
+@given(st.lists(st.none() | some.INT64, min_size=1, max_size=4))
+@settings(deadline=None)
+def test_rendered_instants_are_canonical(numbers: list[int | None]) -> None:
+    # The cast takes neither the earliest instants nor the smallest number, which stands for none elsewhere.
+    column = pa.array([None if n is None else max(n, -(1 << 62)) for n in numbers], pa.int64()).cast(columns.TIMESTAMP)
+    texts = columns.rendered(column)
+    assert columns.instants(texts).equals(column)
+    assert all(columns.is_canonical(text) for text in texts if text is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [
+        ("1970-01-01T00:00:01Z", 1_000_000_000),
+        ("1970-01-01T00:00:01", 1_000_000_000),
+        ("1970-01-01 00:00:01.5", 1_500_000_000),
+        ("1970-01-01T00:00:00.000000001Z", 1),
+        ("1970-01-01T00:00:00.000000001", 1),
+        ("1970-01-01T00:00:00,00000012", 120),
+        ("1970-01-01T09:00:00+09:00", 0),
+        ("1970-01-02", 86_400_000_000_000),
+        ("19700102T000000Z", 86_400_000_000_000),
+        ("2262-04-11T23:47:16.854775807Z", (1 << 63) - 1),
+        ("2262-04-11T23:47:16.854775808Z", None),
+        ("2262-04-12", None),
+        ("9999-12-31T23:59:59+00:00", None),
+        ("0001-01-01T00:00:00+14:00", None),
+        ("2016-12-31T23:59:60Z", None),
+        ("2026-02-30T00:00:00Z", None),
+        ("1767323045", None),
+        ("", None),
+    ],
+)
+def test_instants(text: str, nanoseconds: int | None) -> None:
+    for values in ([text], [text, "no time at all", None, "2026-01-01T00:00:00Z"]):
+        assert columns.instants(values).cast(pa.int64())[0].as_py() == nanoseconds
+
+
+def test_a_timestamp_the_instant_does_not_spell_stands_in_the_residual() -> None:
+    plain, offset, odd, none = rows(
+        "steps",
+        turn(1, ts="2026-01-02T03:04:05.250Z"),
+        turn(2, ts="2026-01-02T12:04:05.250000+09:00", residual={"/x": "1.10"}),
+        turn(3, ts='at "noon"'),
+        turn(4),
+    )
+    assert plain["residual"] is None
+    assert plain["timestamp"] == offset["timestamp"]
+    assert json.loads(str(offset["residual"])) == {"/x": "1.10", "/timestamp": '"2026-01-02T12:04:05.250000+09:00"'}
+    assert json.loads(str(odd["residual"])) == {"/timestamp": '"at \\"noon\\""'}
+    assert (odd["timestamp"], none["timestamp"], none["residual"]) == (None, None, None)
+
+
+def test_results_are_the_entries_that_name_the_call() -> None:
+    first = b'{"source_call_id": "a", "content": 1.10}'
+    observation = (
+        b'{"results":[%b, {"source_call_id":null,"content":"x"}, {"tool_call_id":"b"},{"source_call_id":"a"}], "k":0}' % first
+    )
+    calls = [ToolCall(tcid=name, fn="f", args=b"{}") for name in ("a", "b", "c")]
+    found = [row["results"] for row in rows("tool_calls", turn(tool_calls=calls, observation=observation))]
+    assert found == [f'[{first.decode()},{{"source_call_id":"a"}}]', '[{"tool_call_id":"b"}]', "[]"]
+
+
+def test_results_of_an_observation_that_only_a_lenient_reader_takes() -> None:
+    observation = b'{"results": [{"source_call_id":"a","content":NaN}, 7, {"source_call_id":"\\ud800"}], "results2": []}'
+    calls = [ToolCall(tcid=name, fn="f", args=b"{}") for name in ("a", "\ufffd")]
+    found = [row["results"] for row in rows("tool_calls", turn(tool_calls=calls, observation=observation))]
+    assert found == ['[{"source_call_id":"a","content":NaN}]', '[{"source_call_id":"\\ud800"}]']
+
+
+@pytest.mark.parametrize("observation", [b'"text"', b"null", b"[]", b'{"results":"x"}', b'{"results":{}}', b"{}"])
+def test_results_of_an_observation_without_a_list(observation: bytes) -> None:
+    (row,) = rows("tool_calls", turn(tool_calls=[ToolCall(tcid="a", fn="f", args=b"{}")], observation=observation))
+    assert row["results"] == "[]"
+
+
+def test_one_row_of_each_table() -> None:
+    whole = story(
+        turn(7, tool_calls=[ToolCall(tcid="c", fn="f", args=b"[1]", duration_ms=3)], latency_ms=5, effort=b'"high"', nllm=1),
+        turn(8, src="tool", kind="odd", msg=b"1", effort=b"{}"),
+        run="r",
+        child_stories=["k"],
+        children=["kid", "gone"],
+        origin=Origin(format="atif", schema_version="ATIF-v1.7"),
+        lints={"order": 2},
+    )
+    batches = built([whole])
+    run = batches["runs"].to_pylist()[0]
+    assert {name: value for name, value in run.items() if value is not None} == {
+        "schema_version": "storyline/v1",
+        "origin": '{"format":"atif","schema_version":"ATIF-v1.7"}',
+        "document_id": "0" * 32,
+        "storage_ordinal": 0,
+        "trajectory_id_explicit": False,
+        "run_id": "r",
+        "session_id": "s-1",
+        "agent_id": "a",
+        "child_session_ids": '["k"]',
+        "meta": '{"lints":{"order":2}}',
+        "residual": '{"children":"[\\"kid\\",\\"gone\\"]"}',
+    }
+    first, second = batches["steps"].to_pylist()
+    assert (first["turn_ordinal"], first["effective_kind"], first["kind"], first["latency"]) == (0, "autonomous", None, 5)
+    assert (second["turn_ordinal"], second["effective_kind"], second["message_kind"]) == (1, "odd", "json")
+    assert (first["reasoning_effort_kind"], second["reasoning_effort_kind"]) == ("text", "json")
+    call = batches["tool_calls"].to_pylist()[0]
+    assert (call["step_id"], call["call_index"], call["duration"], call["session_id"]) == (7, 0, 3, "s-1")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        turn(1 << 63),
+        turn(reason="\ud800"),
+        turn(latency_ms=-(1 << 63) - 1),
+        turn(tool_calls=[ToolCall(tcid="\udfff", fn="", args=b"0")]),
+    ],
+)
+def test_what_a_column_cannot_hold_is_refused_before_it_is_taken(bad: Turn) -> None:
+    builder = tables.TableBuilder()
+    builder.add(story(turn()), 0)
+    with pytest.raises(ProjectionError):
+        builder.add(story(bad), 1)
+    assert (builder.rows, builder.batches()["runs"].num_rows) == (2, 1)
+    assert (builder.rows, builder.bytes, builder.batches()["steps"].num_rows) == (0, 0, 0)
+
+
+def test_missing_and_disordered_rows_are_noticed() -> None:
+    call = ToolCall(tcid="c", fn="f", args=b"{}")
+    batches = built([story(turn(1, tool_calls=[call]), turn(2))])
+    runs, steps, calls = (batches[name] for name in tables.SCHEMAS)
+    for parts in (
+        ([], [steps], [calls]),
+        ([runs], [steps.slice(1)], [calls]),
+        ([runs], [steps.slice(1), steps.slice(0, 1)], [calls]),
+        ([runs], [], [calls]),
+        ([runs], [steps], [calls, calls]),
+    ):
+        with pytest.raises(IntegrityError):
+            list(tables.stories(*parts))
