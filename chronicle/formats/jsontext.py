@@ -19,6 +19,21 @@ from typing import TypeAlias
 import msgspec
 
 from chronicle.errors import InputError
+from chronicle.formats.jsonfault import (
+    COMMA,
+    CUT_NUMBER,
+    FLAT,
+    KEY,
+    OPEN,
+    PLAIN,
+    SPACE,
+    STRING,
+    container_fault,
+    fault,
+    separator_fault,
+    skip_space,
+    value_fault,
+)
 
 MAX_DEPTH = 1000
 """Deepest nesting that `parse` takes; deeper documents are stored but not projected (design 4.2)."""
@@ -45,6 +60,9 @@ class Object(list[tuple[str, "Json"]]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
+    def __repr__(self) -> str:
+        return f"Object({list.__repr__(self)})"
+
     def get(self, name: str, default: Json = None) -> Json:
         """Value of the member `name`; of the last one where the key is repeated, as JSON readers do."""
         for key, value in reversed(self):
@@ -57,50 +75,26 @@ Json: TypeAlias = "Object | list[Json] | str | Number | bool | None"
 """One JSON value."""
 
 
-# Everything is possessive: a long string costs one pass and no memory, whether it matches or not.
-_SPACE = rb"[ \t\n\r]*+"
-_ESCAPE = rb'\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4})'
-_OPEN_STRING = rb'"[^"\\]*+(?:' + _ESCAPE + rb'[^"\\]*+)*+'
-_STRING = _OPEN_STRING + rb'"'
-_PLAIN = rb"(?:-?+(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|true|false|null|NaN|-?+Infinity)"
-_EMPTY = rb"\{" + _SPACE + rb"\}|\[" + _SPACE + rb"\]"
-_FLAT = rb"(?:" + _STRING + rb"|" + _PLAIN + rb"|" + _EMPTY + rb")"
-_KEY = _STRING + _SPACE + rb":" + _SPACE
-_COMMA = _SPACE + rb"," + _SPACE
-_OPEN = rb"([{\[])"
-
 # Group 1: the container ends here. Group 2: another one begins.
 _ENTER_MEMBERS = re.compile(
-    _SPACE + rb"(?:" + _KEY + _FLAT + _COMMA + rb")*+" + _KEY + rb"(?:" + _FLAT + _SPACE + rb"(\})|" + _OPEN + rb")"
+    SPACE + rb"(?:" + KEY + FLAT + COMMA + rb")*+" + KEY + rb"(?:" + FLAT + SPACE + rb"(\})|" + OPEN + rb")"
 )
-_ENTER_ELEMENTS = re.compile(
-    _SPACE + rb"(?:" + _FLAT + _COMMA + rb")*+(?:" + _FLAT + _SPACE + rb"(\])|" + _OPEN + rb")"
-)
-_AFTER_MEMBER = re.compile(_SPACE + rb"(?:,|(\}))")
-_AFTER_ELEMENT = re.compile(_SPACE + rb"(?:,|(\]))")
-_VALUE = re.compile(_SPACE + rb"(?:" + _FLAT + rb"|" + _OPEN + rb")")
-_MEMBER = re.compile(_SPACE + rb"(" + _STRING + rb")" + _SPACE + rb":" + _SPACE)
-_BEGIN_OBJECT = re.compile(_SPACE + rb"\{" + _SPACE + rb"(\})?")
-_BEGIN_ARRAY = re.compile(_SPACE + rb"\[" + _SPACE + rb"(\])?")
-_TOKEN = re.compile(_SPACE + rb"(?:(" + _STRING + rb")|(" + _PLAIN + rb")|([{}\[\]]))")
-_SPACES = re.compile(_SPACE)
-_ONE_STRING = re.compile(_STRING)
-_ONE_OPEN_STRING = re.compile(_OPEN_STRING)
-_ONE_FLAT = re.compile(_FLAT)
-_CUT_ESCAPE = re.compile(rb"\\(?:u[0-9A-Fa-f]{0,3})?\Z")
-_CUT_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.|(?:\.[0-9]+)?[eE][+-]?)\Z")
+_ENTER_ELEMENTS = re.compile(SPACE + rb"(?:" + FLAT + COMMA + rb")*+(?:" + FLAT + SPACE + rb"(\])|" + OPEN + rb")")
+_AFTER_MEMBER = re.compile(SPACE + rb"(?:,|(\}))")
+_AFTER_ELEMENT = re.compile(SPACE + rb"(?:,|(\]))")
+_VALUE = re.compile(SPACE + rb"(?:" + FLAT + rb"|" + OPEN + rb")")
+_MEMBER = re.compile(SPACE + rb"(" + STRING + rb")" + SPACE + rb":" + SPACE)
+_BEGIN_OBJECT = re.compile(SPACE + rb"\{" + SPACE + rb"(\})?")
+_BEGIN_ARRAY = re.compile(SPACE + rb"\[" + SPACE + rb"(\])?")
+_TOKEN = re.compile(SPACE + rb"(?:(" + STRING + rb")|(" + PLAIN + rb")|([{}\[\]]))")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _WORDS: dict[bytes, Json] = {b"true": True, b"false": False, b"null": None}
-_LITERALS = (b"true", b"false", b"null", b"NaN", b"Infinity", b"-Infinity")
 _BRACE = ord("{")
-_QUOTE = ord('"')
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'"{}[]'))
 _STEPS = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=Object, parse_int=Number, parse_float=Number, parse_constant=Number, strict=False
-)
+_DECODER = json.JSONDecoder(object_pairs_hook=Object, parse_int=Number, parse_float=Number, parse_constant=Number, strict=False)
 
 
 # --- values -------------------------------------------------------------------------------------------------
@@ -127,9 +121,9 @@ def parse(text: bytes | str) -> Json:
     except RecursionError:
         _check(raw)
         return _build(raw)
-    except json.JSONDecodeError as fault:
+    except json.JSONDecodeError as error:
         _check(raw)
-        raise _fault(raw, fault.pos, fault.msg) from fault
+        raise fault(raw, error.pos, error.msg) from error  # not reached: both take the same texts
     return value
 
 
@@ -162,6 +156,14 @@ def dump(value: Json) -> bytes:
                 return _utf8("".join(out))
             items, closer = frames.pop()
             comma = ","
+
+
+def equal(a: Json, b: Json) -> bool:
+    """Whether two trees are exactly equal, at any depth (`==` alone may run out of stack beyond some 200 levels)."""
+    try:
+        return a == b
+    except RecursionError:
+        return dump(a) == dump(b)
 
 
 def string(text: str) -> bytes:
@@ -203,11 +205,11 @@ def is_strict(text: bytes) -> bool:
 def _both(text: bytes | str) -> tuple[str, bytes]:
     try:
         return (text, text.encode()) if isinstance(text, str) else (text.decode(), text)
-    except UnicodeDecodeError as fault:
-        raise _fault(fault.object, fault.start, "bytes are not UTF-8", kind="encoding") from fault
-    except UnicodeEncodeError as fault:
-        before = fault.object[: fault.start].encode()
-        raise _fault(before, len(before), "an unpaired surrogate is no JSON text", kind="encoding") from fault
+    except UnicodeDecodeError as error:
+        raise fault(error.object, error.start, "bytes are not UTF-8", kind="encoding") from error
+    except UnicodeEncodeError as error:
+        before = error.object[: error.start].encode()
+        raise fault(before, len(before), "an unpaired surrogate is no JSON text", kind="encoding") from error
 
 
 def _utf8(text: str) -> bytes:
@@ -232,12 +234,12 @@ def _scalar_text(value: Json) -> str:
 def _check(raw: bytes) -> None:
     """Raise what is wrong with `raw`, if the scanner finds it."""
     end = end_of_value(raw, 0)
-    after = _spaces(raw, end)
+    after = skip_space(raw, end)
     if after < len(raw):
-        begin = _spaces(raw, 0)
-        if _CUT_NUMBER.match(raw, begin):
-            raise _fault(raw, len(raw), "the input ends inside a number", kind="truncated")
-        raise _fault(raw, after, "more text follows the value")
+        begin = skip_space(raw, 0)
+        if CUT_NUMBER.match(raw, begin):
+            raise fault(raw, len(raw), "the input ends inside a number", kind="truncated")
+        raise fault(raw, after, "more text follows the value")
 
 
 def _build(raw: bytes) -> Json:
@@ -277,8 +279,8 @@ def _text(raw: bytes) -> str:
     """The string whose JSON text, quotes included, is `raw`."""
     try:
         text = raw.decode()
-    except UnicodeDecodeError as fault:
-        raise _fault(raw, fault.start, "bytes of a member name are not UTF-8", kind="encoding") from fault
+    except UnicodeDecodeError as error:
+        raise fault(raw, error.start, "bytes of a member name are not UTF-8", kind="encoding") from error
     value: str = _DECODER.decode(text) if "\\" in text else text[1:-1]
     return value
 
@@ -293,7 +295,7 @@ def end_of_value(text: bytes, at: int) -> int:
     """
     match = _VALUE.match(text, at)
     if match is None:
-        raise _value_fault(text, at)
+        raise value_fault(text, at)
     if match.lastindex is None:
         return match.end()
     pos = match.end()
@@ -302,7 +304,7 @@ def end_of_value(text: bytes, at: int) -> int:
     while True:
         match = (_ENTER_MEMBERS if in_object else _ENTER_ELEMENTS).match(text, pos)
         if match is None:
-            raise _container_fault(text, pos, in_object)
+            raise container_fault(text, pos, in_object)
         pos = match.end()
         if match.lastindex == 2:
             outer.append(in_object)
@@ -314,7 +316,7 @@ def end_of_value(text: bytes, at: int) -> int:
             in_object = outer.pop()
             match = (_AFTER_MEMBER if in_object else _AFTER_ELEMENT).match(text, pos)
             if match is None:
-                raise _separator_fault(text, pos, in_object)
+                raise separator_fault(text, pos, in_object)
             pos = match.end()
             if match.lastindex is None:
                 break
@@ -327,19 +329,19 @@ def members(text: bytes, at: int) -> Iterator[tuple[str, int, int]]:
     """
     match = _BEGIN_OBJECT.match(text, at)
     if match is None:
-        raise _fault(text, _spaces(text, at), "this value is not an object")
+        raise fault(text, skip_space(text, at), "this value is not an object")
     pos = match.end()
     closed = match.lastindex
     while not closed:
         match = _MEMBER.match(text, pos)
         if match is None:
-            raise _container_fault(text, pos, True)
+            raise container_fault(text, pos, True)
         start = match.end()
         end = end_of_value(text, start)
         yield _text(match[1]), start, end
         match = _AFTER_MEMBER.match(text, end)
         if match is None:
-            raise _separator_fault(text, end, True)
+            raise separator_fault(text, end, True)
         pos = match.end()
         closed = match.lastindex
 
@@ -348,109 +350,18 @@ def elements(text: bytes, at: int) -> Iterator[tuple[int, int]]:
     """(start, end) of each element of the array that begins at `at`, in order; raises as `members` does."""
     match = _BEGIN_ARRAY.match(text, at)
     if match is None:
-        raise _fault(text, _spaces(text, at), "this value is not an array")
+        raise fault(text, skip_space(text, at), "this value is not an array")
     pos = match.end()
     closed = match.lastindex
     while not closed:
-        start = _spaces(text, pos)
+        start = skip_space(text, pos)
         end = end_of_value(text, start)
         yield start, end
         match = _AFTER_ELEMENT.match(text, end)
         if match is None:
-            raise _separator_fault(text, end, False)
+            raise separator_fault(text, end, False)
         pos = match.end()
         closed = match.lastindex
-
-
-# --- what is wrong, and where -------------------------------------------------------------------------------
-
-
-def _spaces(text: bytes, at: int) -> int:
-    match = _SPACES.match(text, at)
-    return match.end() if match else at
-
-
-def _fault(text: bytes, offset: int, what: str, *, kind: str = "unreadable") -> InputError:
-    line = text.count(b"\n", 0, offset) + 1
-    return InputError(f"JSON at byte {offset} (line {line}): {what}", kind=kind, offset=offset, line=line)
-
-
-def _value_fault(text: bytes, at: int, *, after_comma: bool = False) -> InputError:
-    """Why no value begins at `at`."""
-    pos = _spaces(text, at)
-    if pos >= len(text):
-        if not text.strip(b" \t\n\r"):
-            return _fault(text, pos, "there is no value", kind="empty")
-        return _fault(text, pos, "the input ends where a value is expected", kind="truncated")
-    if text[pos] == _QUOTE:
-        return _string_fault(text, pos)
-    rest = text[pos : pos + 10]
-    if pos + len(rest) == len(text) and any(word.startswith(rest) for word in _LITERALS):
-        return _fault(text, len(text), "the input ends inside a value", kind="truncated")
-    if text.startswith(b"\xef\xbb\xbf", pos):
-        return _fault(text, pos, "a byte order mark stands before the value")
-    if after_comma and rest[:1] in b"]}":
-        return _fault(text, pos, "no value follows the last comma")
-    return _fault(text, pos, f"a value is expected, not {_seen(rest)}")
-
-
-def _string_fault(text: bytes, pos: int) -> InputError:
-    """Why the string that begins at `pos` is none."""
-    match = _ONE_OPEN_STRING.match(text, pos)
-    end = match.end() if match else pos
-    if end >= len(text) or _CUT_ESCAPE.match(text, end):
-        return _fault(text, len(text), f"the string that begins at byte {pos} is not closed", kind="truncated")
-    return _fault(text, end, f"a string holds {_seen(text[end : end + 6])}, which is no escape sequence")
-
-
-def _container_fault(text: bytes, pos: int, in_object: bool) -> InputError:
-    """What is wrong in the members or elements that begin at `pos`; those before the fault are sound."""
-    after_comma = text[pos - 1 : pos] == b","
-    while True:
-        pos = _spaces(text, pos)
-        if in_object:
-            name = _ONE_STRING.match(text, pos)
-            if name is None:
-                return _name_fault(text, pos, after_comma)
-            pos = _spaces(text, name.end())
-            if text[pos : pos + 1] != b":":
-                return _expected(text, pos, "a colon after the member name")
-            pos = _spaces(text, pos + 1)
-        if _CUT_NUMBER.match(text, pos):
-            return _fault(text, len(text), "the input ends inside a number", kind="truncated")
-        value = _ONE_FLAT.match(text, pos)
-        if value is None:
-            return _value_fault(text, pos, after_comma=after_comma)
-        pos = _spaces(text, value.end())
-        if text[pos : pos + 1] != b",":
-            return _separator_fault(text, pos, in_object)
-        pos += 1
-        after_comma = True
-
-
-def _name_fault(text: bytes, pos: int, after_comma: bool) -> InputError:
-    if text[pos : pos + 1] == b'"':
-        return _string_fault(text, pos)
-    if after_comma and text[pos : pos + 1] == b"}":
-        return _fault(text, pos, "no member follows the last comma")
-    return _expected(text, pos, "a member name in double quotes")
-
-
-def _separator_fault(text: bytes, at: int, in_object: bool) -> InputError:
-    return _expected(text, _spaces(text, at), "a comma or `}`" if in_object else "a comma or `]`")
-
-
-def _expected(text: bytes, pos: int, what: str) -> InputError:
-    if pos >= len(text):
-        return _fault(text, pos, f"the input ends where {what} is expected", kind="truncated")
-    return _fault(text, pos, f"{what} is expected, not {_seen(text[pos : pos + 6])}")
-
-
-def _seen(raw: bytes) -> str:
-    text = raw.decode("utf-8", "replace")
-    if text.startswith(("//", "/*", "#")):
-        return f"a comment ({text!r})"
-    return repr(text)
 
 
 # --- JSON Pointer (RFC 6901) --------------------------------------------------------------------------------
