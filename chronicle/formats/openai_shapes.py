@@ -106,7 +106,7 @@ def _array(elements: Sequence[bytes]) -> Form | None:
 
 def _preference(value: Mapping[str, bytes]) -> Form | None:
     if "preferred_output" in value and "input" in value:
-        inner = _members(value["input"])
+        inner = members_of(value["input"])
         if "messages" in inner and _is_messages(inner["messages"]) and _is_messages(value["preferred_output"]):
             return Form("B9", ("/input/messages", "/preferred_output"))
     prompt = "prompt" in value and _is_messages(value["prompt"])
@@ -345,12 +345,12 @@ def _probe(decoder: msgspec.json.Decoder[Any], shape: type[Any], text: bytes) ->
         return decoder.decode(text)
     except _REFUSED:
         pass
-    members = _members(text)
+    members = members_of(text)
     fields = [(field.name, field.encode_name) for field in msgspec.structs.fields(shape)]
     return shape(**{name: msgspec.Raw(members[key]) for name, key in fields if key in members})
 
 
-def _members(text: bytes) -> dict[str, bytes]:
+def members_of(text: bytes) -> dict[str, bytes]:
     """Member texts of an object text, the last of a repeated key; {} where it is no object."""
     start = len(text) - len(text.lstrip())
     if not text.startswith(b"{", start):
@@ -379,7 +379,7 @@ def _decoded(text: bytes) -> Any:
 def identity(value: Top) -> tuple[str | None, str | None, str | None]:
     """(session id, agent id, run id) that a document states at its top level; of rows those of the first row."""
     if not isinstance(value, Mapping):
-        first = _members(value[0]) if value else {}
+        first = members_of(value[0]) if value else {}
         return identity(first) if "step_id" in first or "session_id" in first else (None, None, None)
     if "session_steps" in value:
         rows = _first_element(value["session_steps"])
@@ -387,7 +387,7 @@ def identity(value: Top) -> tuple[str | None, str | None, str | None]:
             return identity([rows])
     session = _first(value, ("session_id", "conversation_id", "thread_id", "id"))
     if session is None and "metadata" in value:
-        session = name_of(_members(value["metadata"]).get("session_id"))
+        session = name_of(members_of(value["metadata"]).get("session_id"))
     if session is None:
         session = _first(value, ("custom_id",))
     agent = _first(value, ("agent_id",)) or _meta_source(value) or _first(value, ("agent_model", "llm_model", "model"))
@@ -423,7 +423,7 @@ def _meta_source(value: Mapping[str, bytes]) -> str | None:
     inner = _decoded(text)
     if isinstance(inner, str):
         text = inner.encode("utf-8", "replace")
-    return name_of(_members(text).get("source"))
+    return name_of(members_of(text).get("source"))
 
 
 def name_of(text: bytes | None) -> str | None:
