@@ -1,6 +1,6 @@
 """Quarantine: inputs that could not be read, with their bytes and the reason (design 4.2).
 
-An entry is known by (source key, digest, locator). It is two files: the record `<id>.json`, and the bytes as they lay, `<id>.bin`.
+An entry is known by (source key, digest, locator). It is two files: the record `<id>.json`, and the bytes, `<id>.bin`.
 """
 
 from __future__ import annotations

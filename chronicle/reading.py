@@ -17,6 +17,7 @@ from chronicle.storage.listing import SourceFile
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK = 1 << 20
+_SMALLER = "raise max_source_bytes, or split the file"
 _ZSTD_SLICE = 4_096
 """Input per call: one call gives back everything its input unpacks to, at most some 100 MB for this much."""
 _RATIO_FREE_BYTES = 1 << 20
@@ -147,7 +148,7 @@ def _unopened(file: SourceFile) -> UnreadableSource:
 def _too_large(size: int, limits: Limits) -> InputError:
     return InputError(
         f"{size} bytes, more than the limit of {limits.max_bytes}",
-        hint="raise max_source_bytes, or split the file",
+        hint=_SMALLER,
         kind="too-large",
     )
 
@@ -161,13 +162,13 @@ def _bounded(pieces: Iterator[bytes], packed: int, limits: Limits) -> bytes:
         if total > limits.max_bytes:
             raise InputError(
                 f"decompresses to more than {limits.max_bytes} bytes",
-                hint="raise max_source_bytes, or split the file",
+                hint=_SMALLER,
                 kind="too-large",
             )
         if total > _RATIO_FREE_BYTES and total > packed * limits.max_ratio:
             raise InputError(
                 f"decompresses to more than {limits.max_ratio} times its size",
-                hint="raise max_ratio if it is meant so",
+                hint="raise max_ratio to allow it",
                 kind="too-large",
             )
         kept.append(piece)
