@@ -217,8 +217,15 @@ def quarantine_retry(
 ) -> "Report":
     """Try to read entries again. From their stored bytes, under the same source key."""
     from chronicle.ingest import retry
+    from chronicle.quarantine import Quarantine
+    from chronicle.reports import QuarantineReport
 
-    return retry(call.paths, [id] if id else None)
+    if call.dry_run:
+        found = Quarantine(call.paths)
+        entries = [found.get(id)] if id else list(found.entries.values())
+        would = [entry.summary() for entry in entries]
+        return QuarantineReport(verb="quarantine retry", dataset=call.paths.dataset, dry_run=True, entries=would)
+    return retry(call.paths, (id,) if id else ())
 
 
 @verb(quarantine, "drop", changes=True)

@@ -78,12 +78,14 @@ def root_flags(
     """Take the flags of all verbs before the verb too; they are read back from the root context."""
 
 
-def verb(app: typer.Typer, name: str, *, on: Subject = "dataset", changes: bool = False) -> Callable[[Verb], Verb]:
+def verb(
+    app: typer.Typer, name: str, *, on: Subject = "dataset", changes: bool = False, keeps: bool = True
+) -> Callable[[Verb], Verb]:
     """Register a function of (call, own flags) as verb `name` of an application.
 
     `on`: whether the verb needs a dataset, a lake (then --dataset narrows it), or neither. `changes`: it changes
-    something, so it takes --dry-run. A report that it returns is shown and decides the exit code; it is stored where
-    the verb changed a dataset.
+    something, so it takes --dry-run. A report that it returns is shown and decides the exit code; where the verb changes
+    a dataset it is kept there too, unless `keeps` is false because the function does that itself.
     """
     flags: dict[str, tuple[Any, Any]] = {"json": (Json, False), "config": (Config, None), "quiet": (Quiet, False)}
     if on:
@@ -95,7 +97,7 @@ def verb(app: typer.Typer, name: str, *, on: Subject = "dataset", changes: bool 
     def register(function: Verb) -> Verb:
         def command(context: typer.Context, **values: Any) -> None:
             said = {key: values.pop(key, None) or context.find_root().params.get(key) for key in [*flags, "dry_run"]}
-            _carry_out(function, said, values, on, stored=changes and on == "dataset")
+            _carry_out(function, said, values, on, stored=changes and keeps and on == "dataset")
 
         own = [flag.replace(kind=flag.KEYWORD_ONLY) for flag in list(inspect.signature(function).parameters.values())[1:]]
         parameters = [_keyword("context", typer.Context, inspect.Parameter.empty), *own, *common]
@@ -113,7 +115,7 @@ def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
 
 
 def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Subject, *, stored: bool) -> None:
-    from chronicle import settings
+    from chronicle import reports, settings
 
     given = settings.load(said["config"], os.environ, lake=said.get("lake"), dataset=said.get("dataset"))
     call = Call(Console(json=bool(said["json"]), quiet=bool(said["quiet"])), given, bool(said["dry_run"]))
@@ -125,25 +127,9 @@ def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Su
         return
     report.seconds = report.seconds or round(time.monotonic() - began, 3)
     if stored and not call.dry_run:
-        keep(report, call.paths)
+        reports.keep(report, call.paths)
     call.console.report(report)
     raise typer.Exit(report.exit_code())
-
-
-def keep(report: Report, paths: DatasetPaths) -> None:
-    """Store a report under `ops/<dataset>/reports/`; what happened is not undone by a report that cannot be written."""
-    import secrets
-
-    from chronicle import reports
-    from chronicle.storage import files
-
-    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    path = f"{paths.reports}/{moment}-{report.verb.replace(' ', '-')}-{secrets.token_hex(3)}.json"
-    try:
-        files.make_dirs(paths.reports)
-        files.write_atomic(path, reports.encode(report))
-    except ChronicleError as error:
-        report.warnings.append(f"this report could not be stored: {error.message}")
 
 
 def main(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:

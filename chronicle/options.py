@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -102,3 +102,57 @@ class QueryOptions:
     limit: int | None = None
     timeout_seconds: float = 300.0
     memory: str = "2GB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions:
+    """Sources -> facts -> tables and Markdown, verified. Plain JSON values, so that a scheduler can keep them."""
+
+    lake: str
+    """Absolute path."""
+    dataset: str
+    sources: tuple[str, ...] = ()
+    format: str | None = None
+    allow_quarantine: bool = False
+    reasoning: bool = False
+    since_ns: int | None = None
+    until_ns: int | None = None
+    max_source_bytes: int = 2 << 30
+    max_ratio: int = 200
+    batch_bytes: int = 48 << 20
+    workers: int = 1
+    lease_seconds: float = 60.0
+    dry_run: bool = False
+
+    @property
+    def paths(self) -> DatasetPaths:
+        """Places of the dataset."""
+        return DatasetPaths(self.lake, self.dataset)
+
+    def ingest(self) -> IngestOptions:
+        """Options of its first step."""
+        return IngestOptions(
+            paths=self.paths,
+            sources=self.sources,
+            format=self.format,
+            allow_quarantine=self.allow_quarantine,
+            since_ns=self.since_ns,
+            until_ns=self.until_ns,
+            max_source_bytes=self.max_source_bytes,
+            max_ratio=self.max_ratio,
+            batch_bytes=self.batch_bytes,
+            workers=self.workers,
+            dry_run=self.dry_run,
+        )
+
+    def rebuild(self) -> RebuildOptions:
+        """Options of the step that makes the tables."""
+        return RebuildOptions(paths=self.paths, lease_seconds=self.lease_seconds, dry_run=self.dry_run)
+
+    def materialize(self) -> MaterializeOptions:
+        """Options of the step that writes Markdown."""
+        return MaterializeOptions(paths=self.paths, reasoning=self.reasoning, dry_run=self.dry_run)
+
+    def verify(self, touched: Iterable[str]) -> VerifyOptions:
+        """Options of the last step: only the sources that the run touched."""
+        return VerifyOptions(paths=self.paths, source_keys=frozenset(touched))

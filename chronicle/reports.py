@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
+import time
+
 import msgspec
+
+from chronicle.errors import ChronicleError
+from chronicle.layout import DatasetPaths
+from chronicle.storage import files
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -202,3 +209,17 @@ class PipelineReport(Report, kw_only=True):
 def encode(report: Report) -> bytes:
     """Indented JSON of a report."""
     return msgspec.json.format(msgspec.json.encode(report), indent=2)
+
+
+def keep(report: Report, paths: DatasetPaths) -> None:
+    """Store a report under `ops/<dataset>/reports/`.
+
+    A report that cannot be written undoes nothing of what happened: it gets a warning instead.
+    """
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    name = f"{moment}-{report.verb.replace(' ', '-')}-{secrets.token_hex(3)}.json"
+    try:
+        files.make_dirs(paths.reports)
+        files.write_atomic(f"{paths.reports}/{name}", encode(report))
+    except ChronicleError as error:
+        report.warnings.append(f"this report could not be stored: {error.message}")

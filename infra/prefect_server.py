@@ -47,26 +47,22 @@ def environment(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in ours.items() if not env.get(name)}
 
 
-def _server_environment(env: Mapping[str, str]) -> dict[str, str]:
-    quiet = {
-        "PREFECT__SERVER_EPHEMERAL": "1",
-        "PREFECT__SERVER_FINAL": "1",
-        "PREFECT_UI_ENABLED": "0",
-        "PREFECT_LOGGING_TO_API_ENABLED": "false",
-        "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
-    }
-    return {**env, **environment(env), **quiet}
+def _server_environment(env: Mapping[str, str], services: bool) -> dict[str, str]:
+    ours = {"PREFECT__SERVER_FINAL": "1", "PREFECT_SERVER_LOGGING_LEVEL": "ERROR"}
+    if not services:
+        ours |= {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_UI_ENABLED": "0"}
+    return {**env, **environment(env), **ours}
 
 
 class TemporaryServer:
     """A server on a free port of 127.0.0.1, as a context manager: started at once, stopped on the way out.
 
     `url` is known from the start, so the slow import of prefect can run beside the slow start of the server;
-    `wait_until_healthy` is what must come before the first flow.
+    `wait_until_healthy` is what must come before the first flow. `services`: with the scheduler and the UI.
     """
 
-    def __init__(self, env: Mapping[str, str], timeout: float = STARTUP_SECONDS) -> None:
-        self._env = _server_environment(env)
+    def __init__(self, env: Mapping[str, str], *, services: bool = False, timeout: float = STARTUP_SECONDS) -> None:
+        self._env = _server_environment(env, services)
         self._timeout = timeout
         self._home = Path(self._env["PREFECT_HOME"])
         self._log = self._home / "server.log"
@@ -85,8 +81,9 @@ class TemporaryServer:
             ) from error
         with self._open:
             fcntl.flock(self._turn, fcntl.LOCK_EX)  # two first starts must not migrate one database at once
-            listener = self._open.enter_context(socket.create_server(("127.0.0.1", 0)))
+            listener = socket.create_server(("127.0.0.1", 0))
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+            self._env["PREFECT_UI_API_URL"] = self.url
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "infra.prefect_server", str(listener.fileno())],
                 env=self._env,

@@ -1,0 +1,125 @@
+"""The `chronicle` command: the plain verbs, and those that need Prefect, which is imported only when they run."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chronicle import command
+from chronicle.cli import SOURCES_HELP, AllowQuarantine, Format, Workers, app
+from chronicle.command import Call, verb
+from chronicle.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from chronicle.options import PipelineOptions
+    from chronicle.reports import Report
+
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[SOURCE]", help=f"{SOURCES_HELP} Default: those of the settings.", show_default=False),
+]
+Since = Annotated[
+    str | None, typer.Option(metavar="T", help="Only files modified at or after T: a date, a time, or 24h.", show_default=False)
+]
+Until = Annotated[str | None, typer.Option(metavar="T", help="Only files modified before T.", show_default=False)]
+
+
+@verb(app, "run", changes=True, keeps=False)
+def run(
+    call: Call,
+    sources: Sources = None,
+    format: Format = None,
+    workers: Workers = None,
+    allow_quarantine: AllowQuarantine = False,
+    since: Since = None,
+    until: Until = None,
+) -> "Report":
+    """Run the whole pipeline. Ingest, rebuild, materialize and verify, as a Prefect flow."""
+    import time
+
+    from chronicle.settings import instant_ns
+
+    now = time.time_ns()
+    options = _options(
+        call,
+        sources=tuple(sources or call.settings.sources),
+        format=format or call.settings.format,
+        workers=workers or call.settings.workers,
+        allow_quarantine=allow_quarantine or call.settings.allow_quarantine,
+        since_ns=instant_ns(since, now) if since else None,
+        until_ns=instant_ns(until, now) if until else None,
+    )
+    with call.console.progress("run"), _prefect():
+        from flows.pipeline import pipeline
+
+        return pipeline(options)
+
+
+@verb(app, "serve", keeps=False)
+def serve(call: Call) -> None:
+    """Run the pipeline on a schedule. Cron or interval, as the --config file says, until interrupted."""
+    settings = call.settings
+    schedule, seconds = settings.schedule, settings.schedule.interval_seconds
+    if (schedule.cron is None) == (seconds is None):
+        raise ConfigError("the schedule needs exactly one of cron and interval", hint="see configs/local.toml for an example")
+    options = _options(
+        call,
+        sources=settings.sources,
+        format=settings.format,
+        workers=settings.workers,
+        allow_quarantine=settings.allow_quarantine,
+    )
+    with _prefect(services=True) as url:
+        from flows.serve import serve_pipeline
+
+        call.console.note(f"serving {schedule.name!r} for {options.lake}, dataset {options.dataset}; Prefect at {url}")
+        serve_pipeline(schedule, options)
+
+
+def _options(call: Call, **values: object) -> "PipelineOptions":
+    """Options of the pipeline from settings and what a verb was told. Raises UsageError when there is no source."""
+    from chronicle.options import PipelineOptions
+
+    settings, limits = call.settings, call.settings.limits
+    if not values["sources"]:
+        raise UsageError("no source is given", hint="name a file, directory or glob, or set `sources` in the --config file")
+    shared = {
+        "lake": call.paths.lake,
+        "dataset": call.paths.dataset,
+        "reasoning": settings.reasoning,
+        "max_source_bytes": limits.max_source_bytes,
+        "max_ratio": limits.max_ratio,
+        "batch_bytes": limits.batch_bytes,
+        "lease_seconds": settings.lease_seconds,
+        "dry_run": call.dry_run,
+    }
+    return PipelineOptions(**shared, **values)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def _prefect(*, services: bool = False) -> Iterator[str]:
+    """Make Prefect ready to use and give its API URL: the user's server (PREFECT_API_URL), else a temporary one."""
+    from infra.prefect_server import TemporaryServer, environment
+
+    os.environ.update(environment(os.environ))
+    if os.environ.get("PREFECT_API_URL"):
+        yield os.environ["PREFECT_API_URL"]
+        return
+    with TemporaryServer(os.environ, services=services) as server:
+        os.environ["PREFECT_API_URL"] = server.url
+        import flows.pipeline  # noqa: F401  beside the start of the server: both take seconds
+
+        server.wait_until_healthy()
+        yield server.url
+
+
+def main() -> None:
+    """Entry point of the `chronicle` command."""
+    sys.exit(command.main(app))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The pipeline: ingest -> rebuild -> materialize -> verify what this run touched, one run at a time for a dataset."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, cast
+
+from prefect import Flow, flow
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+
+from chronicle.options import PipelineOptions
+from chronicle.reports import PipelineReport, Report
+from chronicle.runlock import RunRecord
+from flows.artifact import publish
+from flows.ingest import ingest
+from flows.materialize import materialize
+from flows.rebuild import rebuild
+from flows.states import finished
+from flows.verify import verify
+from tasks.run import keep_report, release, take
+
+SomeReport = TypeVar("SomeReport", bound=Report)
+
+
+@flow(name="pipeline")
+def pipeline(options: PipelineOptions) -> PipelineReport:
+    """Bring a dataset up to date with its sources."""
+    report = PipelineReport(dataset=options.dataset, run_id=str(flow_run.id), dry_run=options.dry_run)
+    lock = None if options.dry_run else take(options.paths, report.run_id)
+    if isinstance(lock, RunRecord):
+        report.skipped = f"run {lock.run_id} is at work"
+        return finished(report)
+    try:
+        carry_out(options, report)
+    finally:
+        if lock is not None:
+            release(lock)
+    if not options.dry_run:
+        keep_report(report, options.paths)
+    publish(report)
+    return finished(report)
+
+
+def carry_out(options: PipelineOptions, report: PipelineReport) -> None:
+    """The steps in order. An ingest that fails ends the run; a derived step that fails is named and the others go on."""
+    report.ingest = ingest(options)
+    report.rebuild = derived(report, rebuild, options)
+    report.materialize = derived(report, materialize, options)
+    report.verify = derived(report, verify, options, report.ingest.touched)
+
+
+def derived(report: PipelineReport, step: Flow[..., SomeReport], *arguments: Any) -> SomeReport | None:
+    """The report of a derived step; None where it failed, which `report.failures` then tells."""
+    state = cast(State[SomeReport], step(*arguments, return_state=True))
+    if state.is_completed():
+        return state.result()
+    failure = state.result(raise_on_failure=False)
+    report.failures[step.name] = str(failure) or type(failure).__name__
+    return None

@@ -1,0 +1,16 @@
+"""Are the sources that a run touched what they should be, in every layer?"""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from chronicle.options import PipelineOptions
+from chronicle.reports import VerifyReport
+from flows.states import finished
+from tasks.verify import verify as verify_batch
+
+
+@flow(name="verify")
+def verify(options: PipelineOptions, touched: list[str]) -> VerifyReport:
+    """Compare facts, tables and Markdown of the touched sources."""
+    return finished(verify_batch(options.verify(touched)))
