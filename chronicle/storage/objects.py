@@ -75,6 +75,11 @@ class LocalObject:
             return True
 
 
+def atomic_object(path: str, lock_name: str) -> AtomicObject:
+    """The backend for a path; `lock_name` matters on a local disk only."""
+    return LocalObject(path, lock_name)
+
+
 def update(
     target: AtomicObject,
     change: Callable[[bytes | None], tuple[bytes | None, Outcome]],
