@@ -34,6 +34,7 @@ DENSE = {
 _M_MMAP_THRESHOLD = -3
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?/(?:home|rustc)/\S+\.rs:\d+:\d+")
+_FOREIGN = (OSError, ValueError, RuntimeError, pa.ArrowException)
 _import_lock = threading.Lock()
 _module: Any = None
 
@@ -89,13 +90,14 @@ def translated(uri: str, *, reading: bool) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-        if isinstance(error, ChronicleError):
+    except BaseException as error:  # Lance panics on some damaged files, and a panic is no Exception
+        foreign = isinstance(error, _FOREIGN) or type(error).__name__ == "PanicException"
+        if isinstance(error, ChronicleError) or not foreign:
             raise
         raise _from_lance(error, uri, reading=reading) from error
 
 
-def _from_lance(error: Exception, uri: str, *, reading: bool) -> ChronicleError:
+def _from_lance(error: BaseException, uri: str, *, reading: bool) -> ChronicleError:
     text = _SOURCE_PLACE.sub("", str(error)).strip()
     number = _errno_of(error, text)
     if number is not None and not (reading and number == errno.ENOENT):
@@ -105,7 +107,7 @@ def _from_lance(error: Exception, uri: str, *, reading: bool) -> ChronicleError:
     return StorageError(f"{uri}: write failed: {text}", hint="check the store, then run again", path=uri, transient=False)
 
 
-def _errno_of(error: Exception, text: str) -> int | None:
+def _errno_of(error: BaseException, text: str) -> int | None:
     if match := _OS_ERROR.search(text):
         return int(match.group(1))
     if "No space left" in text or "StorageFull" in text:

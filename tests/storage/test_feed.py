@@ -1,0 +1,78 @@
+"""The consumer on a thread: order, errors both ways, no hanging."""
+
+import pytest
+
+from chronicle.storage.feed import Feed, FeedAborted
+
+
+def put_all(feed, items):
+    for item in items:
+        feed.put(item)
+
+
+def test_items_arrive_in_order_and_the_result_comes_back():
+    feed = Feed(list)
+    for item in range(100):
+        feed.put(item)
+    assert feed.finish() == list(range(100))
+
+
+def test_no_items():
+    assert Feed(sum).finish() == 0
+
+
+@pytest.mark.timeout(20)
+def test_an_error_of_the_consumer_reaches_a_producer_that_never_stops():
+    def fails(items):
+        for item in items:
+            if item == 3:
+                raise KeyError("three")
+
+    feed = Feed(fails, depth=1)
+    with pytest.raises(KeyError, match="three"):
+        put_all(feed, range(1_000_000))
+    with pytest.raises(KeyError):
+        feed.finish()
+    feed.abort()
+
+
+@pytest.mark.timeout(20)
+def test_an_error_at_the_first_item_with_a_full_queue():
+    def fails(items):
+        raise ValueError("at once")
+
+    feed = Feed(fails, depth=1)
+    with pytest.raises(ValueError, match="at once"):
+        put_all(feed, range(1_000_000))
+
+
+@pytest.mark.timeout(20)
+def test_a_consumer_that_stops_early_is_not_taken_for_done():
+    feed = Feed(next, depth=1)
+    with pytest.raises(RuntimeError, match="ended before"):
+        put_all(feed, range(1_000_000))
+
+
+@pytest.mark.timeout(20)
+def test_abort_stops_the_consumer_inside_its_iterator():
+    seen = []
+
+    def consume(items):
+        try:
+            seen.extend(items)
+        except FeedAborted:
+            seen.append("aborted")
+            raise
+
+    def produces():
+        with Feed(consume) as feed:
+            feed.put(1)
+            feeds.append(feed)
+            raise OSError("mine")
+
+    feeds = []
+    with pytest.raises(OSError, match="mine"):
+        produces()
+    assert seen[-1] == "aborted"
+    with pytest.raises(FeedAborted):
+        feeds[0].put(2)
