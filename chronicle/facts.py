@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from chronicle.errors import NotFoundError
-from chronicle.events.imported import SOURCE_KINDS, SourceRef, decode_record
+from chronicle.events.imported import DOCUMENT_KINDS, SOURCE_KINDS, SourceRef, decode_record
 from chronicle.layout import DatasetPaths
 from chronicle.projection.fold import DocumentFold, FactDocument
 from chronicle.projection.sources import SourceFold, fold_all, wanted_documents
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chronicle.events.log import LogSnapshot
 
 ROW_COLUMNS = ["kind", "trace_id", "payload_json"]
-_BATCH_OF_KEYS = 1_000
+_ROWS_A_TAKE = 10_000
 
 Row = tuple[int, str, str, bytes]
 """(row number, kind, trace_id, payload_json)."""
@@ -40,7 +40,12 @@ def pin(paths: DatasetPaths) -> LogSnapshot:
 
 
 def source_fold(snapshot: LogSnapshot) -> SourceFold:
-    """Fold of all `source.*` facts of a snapshot: their rows are found by the `kind` column alone."""
+    """Fold of all `source.*` facts of a snapshot."""
+    return fold_all(source_facts(snapshot))
+
+
+def source_facts(snapshot: LogSnapshot) -> Iterator[tuple[str, SourceRef]]:
+    """(kind, payload.source) of all `source.*` facts in append order: their rows are found by the `kind` column alone."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -49,11 +54,9 @@ def source_fold(snapshot: LogSnapshot) -> SourceFold:
     for first, batch in snapshot.scan(["kind"]):
         hits = pc.indices_nonzero(pc.is_in(batch["kind"], value_set=kinds))
         rows += (first + row for row in hits.to_pylist())
-    fold = SourceFold()
-    for at in range(0, len(rows), _BATCH_OF_KEYS):
-        taken = snapshot.take(rows[at : at + _BATCH_OF_KEYS], ["kind", "payload_json"])
-        fold_all(source_refs(taken["kind"].to_pylist(), payloads(taken["payload_json"])), fold)
-    return fold
+    for at in range(0, len(rows), _ROWS_A_TAKE):
+        taken = snapshot.take(rows[at : at + _ROWS_A_TAKE], ["kind", "payload_json"])
+        yield from source_refs(taken["kind"].to_pylist(), payloads(taken["payload_json"]))
 
 
 def source_refs(kinds: Iterable[str], records: Iterable[bytes]) -> Iterator[tuple[str, SourceRef]]:
@@ -82,10 +85,22 @@ def rows_of(first: int | Sequence[int], batch: pa.RecordBatch) -> Iterator[Row]:
     return zip(numbers, batch["kind"].to_pylist(), batch["trace_id"].to_pylist(), payloads(batch["payload_json"]), strict=True)
 
 
-def document_rows(snapshot: LogSnapshot, start: int = 0) -> Iterator[Row]:
-    """All `document.*` rows from row `start` on, in append order."""
+def document_rows(snapshot: LogSnapshot, start: int = 0, ignored: dict[str, int] | None = None) -> Iterator[Row]:
+    """All `document.*` rows from row `start` on, in append order; kinds that are no import's are counted in `ignored`."""
     for first, batch in snapshot.scan(ROW_COLUMNS, start=start):
-        yield from (row for row in rows_of(first, batch) if row[1].startswith("document."))
+        for row in rows_of(first, batch):
+            kind = row[1]
+            if kind in DOCUMENT_KINDS:
+                yield row
+            elif ignored is not None and kind not in SOURCE_KINDS:
+                ignored[kind] = ignored.get(kind, 0) + 1
+
+
+def rows_of_documents(snapshot: LogSnapshot, document_ids: Sequence[str], stop: int) -> Iterator[Row]:
+    """`document.*` rows before row `stop` that belong to the given documents; of one document in append order."""
+    if document_ids and stop:
+        for numbers, batch in snapshot.lookup("trace_id", document_ids, ROW_COLUMNS):
+            yield from (row for row in rows_of(numbers.to_pylist(), batch) if row[0] < stop and row[1] in DOCUMENT_KINDS)
 
 
 def live_documents(snapshot: LogSnapshot, fold: SourceFold, *, keep_opaque: bool = False) -> Iterator[FactDocument]:

@@ -14,18 +14,16 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
 from chronicle import identity
 from chronicle.errors import InputError
 from chronicle.events import imported
-from chronicle.events.imported import Extent, ImportContext, Prefix, Stat
+from chronicle.events.imported import Extent, ImportContext, Prefix, SourceRef, Stat
 from chronicle.formats.cut import cut
 from chronicle.formats.document import CutDocument, CutSource
 from chronicle.journal import JOURNAL_KIND, put_journal
 from chronicle.layout import DatasetPaths
 from chronicle.options import IngestOptions
-from chronicle.projection.sources import JOURNAL, KnownSource, Receipt, fold_all
+from chronicle.projection.sources import JOURNAL, KnownSource, Receipt
 from chronicle.quarantine import Entry, Quarantine, entry_id
 from chronicle.reading import ChangedWhileRead, Limits, SourceBytes, UnreadableSource, read_source, stat_of, unpack
 from chronicle.receipts import Receipts
@@ -79,15 +77,15 @@ class _Ingest:
     def _met_again(self, source: _Source, receipt: Receipt) -> None:
         self.report.unchanged += 1
         self._report_members(source.key, receipt.source_id)
-        self.receipts.add(msgspec.structs.replace(receipt, seen=source.bytes.stat), None)
+        self.receipts.saw(receipt, source.bytes.stat)
 
     def _bind(self, source: _Source) -> None:
-        ref = imported.put_bound(self.sink, self._context(source))
+        ref = imported.put_bound(self.sink, self.context(source))
         self.report.bound += 1
         self.report.events += 1
         self.report.touched.append(source.key)
         self._report_members(source.key, ref.source_id)
-        self.receipts.add(_receipt(source), None)
+        self.receipts.apply("source.bound", ref)
 
     def _prefix(self, source: _Source, receipt: Receipt | None) -> Prefix | None:
         """The known source that these bytes continue, if they are a JSONL that only grew (design 4.2)."""
@@ -126,7 +124,7 @@ class _Ingest:
         return None if any(document.form.startswith("A") for document in tail.documents) else tail
 
     def _store_documents(self, source: _Source, found: CutSource, prefix: Prefix | None) -> None:
-        context = self._context(source)
+        context = self.context(source)
         data = source.bytes.data[prefix.size :] if prefix else source.bytes.data
         imported.put_opened(self.sink, context, found, prefix)
         events = 2
@@ -136,48 +134,45 @@ class _Ingest:
                 self._set_member_aside(source, found, document, data)
         documents = (prefix.documents if prefix else 0) + len(found.documents)
         extent = Extent(documents, len(source.bytes.data), identity.digest(source.bytes.data))
-        imported.put_closed(self.sink, context, found, prefix, extent)
+        ref = imported.put_closed(self.sink, context, found, prefix, extent)
         self.report.continued += prefix is not None
         self.report.documents += sum(1 for document in found.documents if not document.fault)
-        self._stored(source, events, _known(context, found, prefix, extent))
+        self._stored(source, events, ref)
 
     def _store_journal(self, source: _Source) -> None:
-        context, data = self._context(source), source.bytes.data
+        context, data = self.context(source), source.bytes.data
         found = CutSource(format=JOURNAL, container="jsonl", documents=[], size=len(data))
         imported.put_opened(self.sink, context, found, None)
         journal = put_journal(self.sink, data, source.bytes.source_id, context.now_ms)
         for document in journal.rejected:
             self._set_member_aside(source, found, document, data)
         extent = Extent(0, len(data), identity.digest(data))
-        imported.put_closed(self.sink, context, found, None, extent)
-        told = fold_all(journal.sources)
-        for known in told.known.values():
-            self.receipts.add(None, known)
-        for receipt in told.current.values():
-            self.receipts.add(receipt, None)
-        self._stored(source, journal.records + 2, _known(context, found, None, extent))
+        ref = imported.put_closed(self.sink, context, found, None, extent)
+        for kind, told in journal.sources:
+            self.receipts.apply(kind, told)
+        self._stored(source, journal.records + 2, ref)
 
-    def _stored(self, source: _Source, events: int, known: KnownSource) -> None:
+    def _stored(self, source: _Source, events: int, ref: SourceRef) -> None:
         self.report.ingested += 1
         self.report.events += events
         self.report.source_bytes += len(source.bytes.data)
         self.report.touched.append(source.key)
-        self.receipts.add(_receipt(source), known)
+        self.receipts.apply("source.closed", ref)
         if self.sink.pending_bytes >= self.options.batch_bytes:
             self.publish()
 
     def publish(self) -> None:
         """One micro-batch: make the rows visible, then store the receipts behind them."""
-        if self.options.dry_run:
-            self.sink.discard()
-            return
         self.sink.publish()
+        if self.options.dry_run:
+            return
         self.receipts.flush()
         for entry in self.retried:
             self.quarantine.drop(entry)
         self.retried.clear()
 
-    def _context(self, source: _Source) -> ImportContext:
+    def context(self, source: _Source) -> ImportContext:
+        """What all events of this reading of a source share."""
         return ImportContext(
             source_id=source.bytes.source_id,
             source_key=source.key,
@@ -318,7 +313,7 @@ def _begin(options: IngestOptions) -> _Ingest:
         options=options,
         receipts=Receipts(options.paths),
         quarantine=Quarantine(options.paths),
-        sink=FactSink(options.paths),
+        sink=FactSink(options.paths, dry_run=options.dry_run),
         report=IngestReport(dataset=options.paths.dataset, dry_run=options.dry_run, allow_quarantine=options.allow_quarantine),
     )
 
@@ -399,8 +394,7 @@ def _retry_source(run: _Ingest, entry: Entry, data: bytes) -> None:
     run.retried.append(entry.id)
     if newer is not None and newer.source_id != source.bytes.source_id:
         kept = replace(source.bytes, source_id=newer.source_id, stat=newer.stat)
-        imported.put_bound(run.sink, run._context(_Source(newer.source_key, newer.root, kept)))
-        run.receipts.add(newer, None)
+        run.receipts.apply("source.bound", imported.put_bound(run.sink, run.context(_Source(newer.source_key, newer.root, kept))))
 
 
 def _retry_member(run: _Ingest, entry: Entry, data: bytes) -> None:
@@ -419,24 +413,8 @@ def _retry_member(run: _Ingest, entry: Entry, data: bytes) -> None:
     moved = replace(document, locator=entry.locator, lead=0, start=document.start + shift, end=document.end + shift, parts=parts)
     whole = CutSource(format=found.format, container=entry.container or found.container, documents=[moved], size=len(data))
     kept = SourceBytes(raw=data, data=data, stat=entry.stat or Stat(size=len(data)), source_id=entry.source_id)
-    context = run._context(_Source(entry.source_key, entry.root, kept))
+    context = run.context(_Source(entry.source_key, entry.root, kept))
     run.report.events += imported.put_document(run.sink, context, entry.lead + data + entry.tail, whole, 0)
     run.report.documents += 1
     run.report.touched.append(entry.source_key)
     run.retried.append(entry.id)
-
-
-def _receipt(source: _Source) -> Receipt:
-    return Receipt(source_key=source.key, root=source.root, source_id=source.bytes.source_id, stat=source.bytes.stat)
-
-
-def _known(context: ImportContext, found: CutSource, prefix: Prefix | None, extent: Extent) -> KnownSource:
-    return KnownSource(
-        source_id=context.source_id,
-        format=found.format,
-        container=found.container,
-        forced=found.format if context.forced else None,
-        prefix=prefix,
-        documents=extent.documents,
-        size=extent.size,
-    )

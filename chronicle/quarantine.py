@@ -81,6 +81,7 @@ class Quarantine:
     def add(self, entry: Entry, data: bytes | None) -> bool:
         """Store an entry and its bytes; False where it was there (only its stat is renewed)."""
         known = self.entries.get(entry.id)
+        files.make_dirs(self._path)
         if known is None and data is not None:
             files.write_atomic(f"{self._path}/{entry.id}.bin", data)
         if known is not None:

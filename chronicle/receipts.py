@@ -1,23 +1,21 @@
 """Receipts: the fold of the `source.*` facts, kept beside them so that a source is ingested once (design 4.4).
 
-The Lance dataset only grows: a row for each `source.closed` and `source.bound`, and one for each time the same bytes were met
-under another stat (`seen`). The last row of a key says what the key holds. Everything but `seen` can be rebuilt from facts.
+The Lance dataset only grows: a copy of each `source.closed` and `source.bound`, and a note (`seen`) each time the same bytes were
+met under another stat. Everything but `seen` can be rebuilt from facts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 
+from chronicle.events.imported import SourceRef, Stat
 from chronicle.layout import DatasetPaths
-from chronicle.projection.sources import KnownSource, Receipt, SourceFold, receipts_of
+from chronicle.projection.sources import SEEN, KnownSource, Receipt, SourceFold
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-_Row = tuple[Receipt | None, KnownSource | None]
+_COLUMNS = ("kind", "source")
+_Row = tuple[str, SourceRef]
 
 
 class Receipts:
@@ -35,40 +33,36 @@ class Receipts:
         return self._fold.current.get(key)
 
     def known(self, source_id: str) -> KnownSource | None:
-        """Complete content with this identity."""
-        return self._fold.complete(source_id)
+        """Whole content with this identity."""
+        return self._fold.known.get(source_id)
 
     def all(self) -> list[Receipt]:
         """All receipts in order of their keys."""
-        return list(receipts_of(self._fold))
+        return [receipt for _, receipt in sorted(self._fold.current.items())]
 
-    def add(self, receipt: Receipt | None, source: KnownSource | None = None) -> None:
-        """Note what a key holds, or what is known: it counts in this process at once and is stored by `flush`."""
-        self._note(receipt, source)
-        self._pending.append((receipt, source))
+    def apply(self, kind: str, ref: SourceRef) -> None:
+        """Take in one `source.*` fact that was written: it counts in this process at once and is stored by `flush`."""
+        self._fold.apply(kind, ref)
+        self._pending.append((kind, ref))
+
+    def saw(self, receipt: Receipt, stat: Stat) -> None:
+        """Note that a key still holds the same bytes, under another stat."""
+        self.apply(SEEN, SourceRef(source_id=receipt.source_id, source_key=receipt.source_key, stat=stat))
 
     def flush(self) -> None:
-        """Store what was added. Call it only when the facts behind it are published."""
+        """Store what was applied. Call it only when the facts behind it are published."""
         if self._pending:
             pending, self._pending = self._pending, []
             self._write(pending)
 
-    def replace(self, fold: SourceFold) -> None:
-        """Hold exactly what a fold of the facts says."""
+    def replace(self, rows: Sequence[_Row]) -> None:
+        """Hold exactly what these facts say, in append order."""
         from chronicle.storage import files
 
         files.remove_tree(self._path)
-        self._version, self._fold = 0, fold
-        rows: list[_Row] = [(None, source) for source in fold.known.values()]
-        rows += [(receipt, None) for receipt in receipts_of(fold)]
+        self._version = 0
         if rows:
             self._write(rows)
-
-    def _note(self, receipt: Receipt | None, source: KnownSource | None) -> None:
-        if source is not None:
-            self._fold.known[source.source_id] = source
-        if receipt is not None:
-            self._fold.current[receipt.source_key] = receipt
 
     def _load(self) -> None:
         from chronicle.storage import files, lanceio
@@ -77,34 +71,26 @@ class Receipts:
             return
         dataset = lanceio.open_latest(self._path)
         self._version = dataset.version
-        receipt_of = msgspec.json.Decoder(Receipt).decode
-        source_of = msgspec.json.Decoder(KnownSource).decode
+        decode = msgspec.json.Decoder(SourceRef).decode
         for batch in dataset.to_batches():
-            for receipt, source in zip(batch["receipt"].to_pylist(), batch["source"].to_pylist(), strict=True):
-                self._note(receipt_of(receipt) if receipt else None, source_of(source) if source else None)
+            for kind, ref in zip(batch["kind"].to_pylist(), batch["source"].to_pylist(), strict=True):
+                self._fold.apply(kind, decode(ref))
 
-    def _write(self, rows: Iterable[_Row]) -> None:
+    def _write(self, rows: Sequence[_Row]) -> None:
+        import pyarrow as pa
+
         from chronicle.storage import files, lanceio
 
-        batch = _batch(rows)
+        encode = msgspec.json.Encoder().encode
+        schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
+        kinds = pa.array([kind for kind, _ in rows], pa.string())
+        refs = pa.array([encode(ref).decode() for _, ref in rows], pa.string())
+        batch = pa.RecordBatch.from_arrays([kinds, refs], schema=schema)
         if self._version:
-            self._version = lanceio.append(self._path, self._version, batch.schema, [batch], ())
+            self._version = lanceio.append(self._path, self._version, schema, [batch], ())
         else:
-            self._version = lanceio.create(self._path, batch.schema, [batch], ())
+            self._version = lanceio.create(self._path, schema, [batch], ())
         files.sync_tree(self._path)
-
-
-def _batch(rows: Iterable[_Row]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    encode = msgspec.json.Encoder().encode
-    keys, receipts, sources = [], [], []
-    for receipt, source in rows:
-        keys.append(receipt.source_key if receipt else None)
-        receipts.append(encode(receipt).decode() if receipt else None)
-        sources.append(encode(source).decode() if source else None)
-    schema = pa.schema([pa.field(name, pa.string()) for name in ("source_key", "receipt", "source")])
-    return pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in (keys, receipts, sources)], schema=schema)
 
 
 def list_receipts(paths: DatasetPaths) -> list[Receipt]:
@@ -120,9 +106,13 @@ def rebuild_receipts(paths: DatasetPaths, *, dry_run: bool = False) -> list[Rece
 
     Raises NotFoundError where the dataset has no facts.
     """
-    from chronicle.facts import pin, source_fold
+    from chronicle.facts import pin, source_facts
 
-    fold = source_fold(pin(paths))
-    if not dry_run:
-        Receipts(paths).replace(fold)
-    return list(receipts_of(fold))
+    rows = [(kind, ref) for kind, ref in source_facts(pin(paths)) if kind != "source.opened"]
+    if dry_run:
+        fold = SourceFold()
+        for kind, ref in rows:
+            fold.apply(kind, ref)
+        return [receipt for _, receipt in sorted(fold.current.items())]
+    Receipts(paths).replace(rows)
+    return Receipts(paths).all()

@@ -17,10 +17,11 @@ CHUNK_BYTES = 8 << 20
 class FactSink:
     """Takes rows (`events.imported.RowSink`). Nothing is visible before `publish`; leaving by an exception discards the rest."""
 
-    def __init__(self, paths: DatasetPaths) -> None:
+    def __init__(self, paths: DatasetPaths, *, dry_run: bool = False) -> None:
         self._store = RawEventLanceStore(paths.events)
         self._writer: EventWriter | None = None
         self._columns = EventColumns()
+        self._dry_run = dry_run
         self.pending_bytes = 0
         """Payload bytes since the last publish."""
         self.segments = 0
@@ -46,11 +47,6 @@ class FactSink:
             self.segments += 1
         self.pending_bytes = 0
 
-    def discard(self) -> None:
-        """Forget the rows since the last publish."""
-        self._columns = EventColumns()
-        self.pending_bytes = 0
-
     def fact_version(self) -> int:
         """`fact_version` of the log as it is now; 0 where there is none."""
         return self._store.manifest().fact_version if self._store.exists() else 0
@@ -59,6 +55,9 @@ class FactSink:
         if not self._columns.rows:
             return
         self.pending_bytes += self._columns.bytes
+        if self._dry_run:
+            self._columns.batch()
+            return
         if self._writer is None:
             self._writer = self._store.writer()
         self._writer.write(self._columns.batch())

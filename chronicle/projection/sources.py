@@ -1,6 +1,6 @@
 """Which sources are current, and which documents they hold: a fold of the `source.*` facts (design 4.2).
 
-The fold is a value of append order alone. It is stored with the cursor of the tables, so an incremental rebuild reads no old fact of it.
+The fold is a value of append order alone. It is stored with the cursor of the tables, so an incremental rebuild reads no old one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import msgspec
 from chronicle import identity
 from chronicle.events.imported import Prefix, SourceRef, Stat
 
+SEEN = "seen"
+"""Not a fact: a receipt's note that the same bytes were met under another stat."""
 JOURNAL = "events"
 """Format of a source that is a journal of EventRecords: it holds records, not documents."""
 
@@ -43,6 +45,8 @@ class KnownSource(msgspec.Struct, kw_only=True, omit_defaults=True):
     prefix: Prefix | None = None
     documents: int = 0
     size: int = 0
+    keys: list[str] = []
+    """Every key that ever held it, in order of first sight."""
 
     @property
     def first(self) -> int:
@@ -64,8 +68,14 @@ class SourceFold(msgspec.Struct, kw_only=True):
             if ref.source_id not in self.known:
                 self.begun[ref.source_id] = ref.source_key
             return
+        if kind == SEEN:
+            self.current[ref.source_key].seen = ref.stat
+            return
         if kind == "source.closed":
             self._close(ref)
+        known = self.known.get(ref.source_id)
+        if known is not None and ref.source_key not in known.keys:
+            known.keys.append(ref.source_key)
         self.current[ref.source_key] = Receipt(
             source_key=ref.source_key, root=ref.root or "", source_id=ref.source_id, stat=ref.stat or Stat(size=-1)
         )
@@ -90,32 +100,27 @@ class SourceFold(msgspec.Struct, kw_only=True):
         return self.known.get(source_id)
 
     def live(self) -> dict[str, KnownSource]:
-        """Current sources that are complete, by source id."""
+        """Current sources that are whole, by source id; journals hold no documents and are left out."""
         found: dict[str, KnownSource] = {}
         for receipt in self.current.values():
-            source = self.complete(receipt.source_id)
+            source = self.known.get(receipt.source_id)
             if source is not None and source.format != JOURNAL:
                 found[source.source_id] = source
         return found
 
-    def chain(self, source: KnownSource) -> list[tuple[str, int, int]]:
-        """Where a source's documents lie: (source id, first locator, end locator), prefixes first."""
-        links: list[tuple[str, int, int]] = []
-        end: int = source.documents
-        link: KnownSource | None = source
-        while link is not None:
-            links.append((link.source_id, link.first, end))
-            if link.prefix is None:
-                break
-            end = link.prefix.documents
-            link = self.known.get(link.prefix.source_id)
-        return links[::-1]
+    def chain(self, source: KnownSource) -> list[tuple[str, int]]:
+        """Where a source's documents lie: (source id, end locator) of its own ones, then of its prefixes."""
+        links = [(source.source_id, source.documents)]
+        while source.prefix is not None:
+            links.append((source.prefix.source_id, source.prefix.documents))
+            source = self.known[source.prefix.source_id]
+        return links
 
-    def coverage(self) -> dict[str, int]:
-        """Documents that are live: source id -> end locator. A source's own documents begin at its `first`."""
+    def coverage(self, sources: Iterable[KnownSource] | None = None) -> dict[str, int]:
+        """Documents that are live (or of `sources`): source id -> end locator. A source's own ones begin at its `first`."""
         ends: dict[str, int] = {}
-        for source in self.live().values():
-            for source_id, _, end in self.chain(source):
+        for source in self.live().values() if sources is None else sources:
+            for source_id, end in self.chain(source):
                 ends[source_id] = max(end, ends.get(source_id, 0))
         return ends
 
@@ -146,16 +151,6 @@ def gained(fold: SourceFold, before: dict[str, int], after: dict[str, int]) -> d
         for locator in range(max(source.first, before.get(source_id, 0)), end):
             wanted[identity.document_id(source_id, locator)] = Wanted(source_id, locator, source.forced)
     return wanted
-
-
-def keys_by_source(fold: SourceFold) -> dict[str, list[str]]:
-    """Keys that hold each live source, sorted."""
-    live = fold.live()
-    keys: dict[str, list[str]] = {source_id: [] for source_id in live}
-    for key, receipt in sorted(fold.current.items()):
-        if receipt.source_id in keys:
-            keys[receipt.source_id].append(key)
-    return keys
 
 
 def fold_all(facts: Iterable[tuple[str, SourceRef]], fold: SourceFold | None = None) -> SourceFold:

@@ -1,0 +1,151 @@
+"""export: facts or tables -> files (design 8, 11).
+
+`--exact` gives back the bytes that came in, from facts. `--format` goes through the hub, from tables: a file for each source in the
+container form in which it came. A file appears whole, by rename, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from chronicle import facts, identity
+from chronicle.errors import IntegrityError, UsageError
+from chronicle.options import ExportOptions
+from chronicle.projection.fold import DocumentFold
+from chronicle.projection.sources import JOURNAL, KnownSource, SourceFold, wanted_documents
+from chronicle.reports import ExportReport
+from chronicle.storage import files
+from chronicle.targets import relative_targets
+
+if TYPE_CHECKING:
+    from chronicle.events.log import LogSnapshot
+
+
+def export(options: ExportOptions) -> ExportReport:
+    """Write files below `options.to`.
+
+    Raises UsageError (`to` inside the lake, or not empty without `overwrite`), NotFoundError (no such dataset, no tables),
+    IntegrityError (a source key that would leave `to`, bytes that do not verify).
+    """
+    began = time.monotonic()
+    check_target(options)
+    report = ExportReport(dataset=options.paths.dataset, to=options.to, dry_run=options.dry_run)
+    if options.exact:
+        _export_exact(options, report)
+    elif options.format == "agenticmd":
+        _export_markdown(options, report)
+    else:
+        _export_format(options, report)
+    report.seconds = round(time.monotonic() - began, 3)
+    return report
+
+
+def check_target(options: ExportOptions) -> None:
+    """Refuse a target inside the lake, one that is no directory, or one that is not empty. Raises UsageError."""
+    to, lake = os.path.realpath(options.to), os.path.realpath(options.paths.lake)
+    if to == lake or to.startswith(lake + os.sep):
+        raise UsageError(f"--to {options.to} is inside the lake", hint="choose a directory outside of it")
+    if os.path.lexists(to) and not os.path.isdir(to):
+        raise UsageError(f"--to {options.to} is not a directory", hint="choose another path")
+    if os.path.isdir(to) and os.listdir(to) and not options.overwrite:
+        raise UsageError(f"--to {options.to} is not empty", hint="choose an empty directory, or add --overwrite")
+
+
+def exact_sources(
+    snapshot: LogSnapshot, fold: SourceFold, sources: Mapping[str, KnownSource]
+) -> Iterator[tuple[str, bytes]]:
+    """(source id, its bytes) of the given sources, each checked against its digest.
+
+    Raises IntegrityError where one cannot be put together again.
+    """
+    assemblies = {source_id: _Assembly(source.documents) for source_id, source in sources.items()}
+    parts_of = _links(fold, sources.values())
+    wanted = wanted_documents(fold, fold.coverage(sources.values()))
+    documents = DocumentFold(wanted, keep_opaque=True)
+    for document in chain(documents.feed(facts.document_rows(snapshot)), documents.finish()):
+        data = document.bytes
+        for source_id, end in parts_of[document.source_id]:
+            if document.locator < end and assemblies[source_id].take(document.locator, data):
+                whole = assemblies.pop(source_id).whole()
+                if identity.source_id(whole) != source_id:
+                    raise _damaged(f"source {source_id} does not give back its bytes", [source_id])
+                yield source_id, whole
+    if assemblies:
+        raise _damaged(f"{len(assemblies)} sources lack documents", sorted(assemblies))
+
+
+@dataclass(slots=True)
+class _Assembly:
+    """Documents of one source on their way to its bytes, in order of their locators."""
+
+    documents: int
+    _waiting: dict[int, bytes] = field(default_factory=dict)
+    _pieces: list[bytes] = field(default_factory=list)
+
+    def take(self, locator: int, data: bytes) -> bool:
+        """Take one document; True when the source is whole."""
+        self._waiting[locator] = data
+        while len(self._pieces) in self._waiting:
+            self._pieces.append(self._waiting.pop(len(self._pieces)))
+        return len(self._pieces) == self.documents
+
+    def whole(self) -> bytes:
+        """All bytes."""
+        return b"".join(self._pieces)
+
+
+def _links(fold: SourceFold, sources: Iterable[KnownSource]) -> dict[str, list[tuple[str, int]]]:
+    """Source id of documents -> the sources that hold them, each with the locator where they end."""
+    links: dict[str, list[tuple[str, int]]] = {}
+    for source in sources:
+        for source_id, end in fold.chain(source):
+            links.setdefault(source_id, []).append((source.source_id, end))
+    return links
+
+
+def _damaged(what: str, sources: list[str]) -> IntegrityError:
+    return IntegrityError(what, hint="run `chronicle verify` and restore the log from a copy", sources=sources)
+
+
+def _export_exact(options: ExportOptions, report: ExportReport) -> None:
+    snapshot = facts.pin(options.paths)
+    fold = facts.source_fold(snapshot)
+    report.fact_version = snapshot.fact_version
+    sources = fold.live()
+    if options.all_versions:
+        sources = {key: source for key, source in fold.known.items() if source.format != JOURNAL}
+    targets = _exact_targets(fold, sources)
+    for source_id, data in exact_sources(snapshot, fold, sources):
+        for target in targets[source_id]:
+            _write(options, report, target, data)
+        report.documents += sources[source_id].documents
+    report.skipped += [f"{key}: incomplete, it has no source.closed" for key in sorted(fold.begun.values())]
+
+
+def _exact_targets(fold: SourceFold, sources: Mapping[str, KnownSource]) -> dict[str, list[str]]:
+    """Source id -> relative paths. A superseded version lies beside its key's file as `<path>@<8 hex of the source id>`."""
+    sizes = {source_id: source.size for source_id, source in fold.known.items()}
+    held = [receipt for receipt in fold.current.values() if fold.known[receipt.source_id].format != JOURNAL]
+    paths = relative_targets(held, sizes)
+    targets: dict[str, list[str]] = {source_id: [] for source_id in sources}
+    for source_id, source in sources.items():
+        for key in source.keys:
+            if key not in paths:
+                continue
+            is_current = fold.current[key].source_id == source_id
+            targets[source_id].append(paths[key] if is_current else f"{paths[key]}@{source_id[:8]}")
+    return targets
+
+
+def _write(options: ExportOptions, report: ExportReport, target: str, data: bytes) -> None:
+    report.files += 1
+    report.bytes += len(data)
+    if not options.dry_run:
+        path = f"{options.to}/{target}"
+        files.make_dirs(os.path.dirname(path), durable=False)
+        files.write_atomic(path, data, durable=False)

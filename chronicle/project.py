@@ -1,0 +1,73 @@
+"""Projecting documents: facts -> hub stories, one odd document at a time (design 5.1, 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from chronicle import facts
+from chronicle.errors import ChronicleError, InputError
+from chronicle.formats import hub
+from chronicle.formats.document import Document
+from chronicle.formats.story import StorylineDocument
+from chronicle.layout import DatasetPaths
+from chronicle.projection.fold import FactDocument
+
+_ODD_DOCUMENT = (ChronicleError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
+"""What the projection of a document may raise: it fails that document alone, the facts are good."""
+
+Stories = tuple[int, list[StorylineDocument]]
+"""(storage_ordinal, stories of one document, the root first)."""
+
+
+@dataclass(slots=True)
+class Projector:
+    """Projects documents and keeps count of what is odd."""
+
+    lints: dict[str, int] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    """Documents that could not be projected, with the reason."""
+
+    def stories(self, documents: Iterable[FactDocument]) -> Iterator[Stories]:
+        """Stories of each document that can be projected."""
+        for document in documents:
+            if isinstance(document.value, Document):
+                found = self._project(document.value)
+                if found:
+                    yield document.ordinal, found
+
+    def _project(self, document: Document) -> list[StorylineDocument]:
+        try:
+            stories = hub.into_stories(document)
+        except InputError as error:
+            self._lint(error.kind)
+            return []
+        except _ODD_DOCUMENT as error:
+            if isinstance(error, ChronicleError) and error.kind == "too-deep":
+                self._lint(error.kind)
+            else:
+                self.failed.append(f"document {document.id}: {error}")
+            return []
+        for story in stories:
+            for code, count in story.lints.items():
+                self._lint(code, count)
+        return stories
+
+    def _lint(self, code: str, count: int = 1) -> None:
+        self.lints[code] = self.lints.get(code, 0) + count
+
+
+def live_stories(paths: DatasetPaths) -> tuple[int, Iterator[tuple[int, StorylineDocument]]]:
+    """(fact_version, all stories of current sources with their storage_ordinal), streaming from one pinned snapshot.
+
+    Raises NotFoundError where the dataset has no facts.
+    """
+    snapshot = facts.pin(paths)
+    documents = facts.live_documents(snapshot, facts.source_fold(snapshot))
+    return snapshot.fact_version, _flat(Projector().stories(documents))
+
+
+def _flat(projected: Iterable[Stories]) -> Iterator[tuple[int, StorylineDocument]]:
+    for ordinal, stories in projected:
+        for story in stories:
+            yield ordinal, story
