@@ -213,22 +213,25 @@ class _Cutter:
             raise _unsupported("json-scalar")
         if fast is not None and kind == OBJECT and self.format in (None, "atif") and self._may_be_atif(at):
             root = reader.trajectory(at)
-            if root.marked:
-                return self._atif(reader, at, Verdict("atif", "`schema_version` says ATIF"), root)
+            if root.version is not None:
+                return self._atif(reader, at, Verdict("atif", f"`schema_version` says {root.version}"), root)
+        places: dict[str, Slice] = {}
+        top: detect.Top
         if kind == OBJECT:
             places = reader.members(at)
-            verdict = self._verdict({key: self.source[each.start : each.end] for key, each in places.items()})
+            top = {key: self.source[each.start : each.end] for key, each in places.items()}
         else:
-            verdict = self._verdict([self.source[each.start : each.end] for each in reader.elements(at)])
+            top = [self.source[each.start : each.end] for each in reader.elements(at)]
+        verdict = self._verdict(top)
         if not verdict.format:
             raise _unsupported(verdict.unsupported, verdict.reason)
         if verdict.format == "atif":
             return self._atif(reader, at, verdict)
         if verdict.format == "storyline":
-            document = self._document(reader, at, verdict, pieces.storyline(reader, at))
+            document = self._document(reader, at, verdict, pieces.storyline(reader, places))
             document.invalid = pieces.violation(self.source[at.start : at.end])
             return document
-        return self._document(reader, at, verdict, pieces.openai(reader, at, verdict.form, verdict.lists))
+        return self._document(reader, at, verdict, pieces.openai(reader, at, verdict, top, places))
 
     def _may_be_atif(self, at: Slice) -> bool:
         # A hint only: what it misses is found by the look at all members, at the price of one more decode.
@@ -281,9 +284,9 @@ class _Cutter:
         tried = lines[:_TRIED_LINES]
         return 2 * sum(_complete(self._member(line)) for line in tried) > len(tried)
 
-    def _chain(self, whole: Slice, checked_from: int | None = None) -> list[CutDocument] | None:
+    def _chain(self, whole: Slice, checked_from: int = 0) -> list[CutDocument] | None:
         """Consecutive values; None when what stands from `checked_from` on is not."""
-        if checked_from is not None and self._ends(checked_from, whole.end) is None:
+        if checked_from > whole.start and self._ends(checked_from, whole.end) is None:
             return None
         ends = self._ends(whole.start, whole.end)
         return self._each(ends) if ends is not None else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chronicle.errors import InputError
 from chronicle.formats import jsontext, openai_msg
+from chronicle.formats.detect import Top, Verdict
 from chronicle.formats.document import CutPart, CutStory
 from chronicle.formats.slices import ARRAY, OBJECT, Reader, Slice, Trajectory, top_of
 
@@ -36,9 +37,8 @@ def atif(reader: Reader, at: Slice, root: Trajectory | None = None) -> Pieces:
     return parts, stories
 
 
-def storyline(reader: Reader, at: Slice) -> Pieces:
-    """Turns of a Storyline document."""
-    members = reader.members(at)
+def storyline(reader: Reader, members: dict[str, Slice]) -> Pieces:
+    """Turns of a Storyline document, given where its members lie."""
 
     def text(*names: str) -> str | None:
         found = (reader.string(members.get(name)) for name in names)
@@ -70,15 +70,19 @@ def violation(text: bytes) -> str:
     return f"invalid:{rule.removeprefix('invalid:')}" if rule else ""
 
 
-def openai(reader: Reader, at: Slice, form: str, lists: tuple[str, ...]) -> Pieces:
-    """Messages of a conversation, or rows of form A."""
-    if form.startswith("A"):
-        rows = [(at, "/0")] if not lists else _listed(reader, at, lists)
+def openai(reader: Reader, at: Slice, verdict: Verdict, top: Top, places: dict[str, Slice]) -> Pieces:
+    """Messages of a conversation, or rows of form A.
+
+    `top` is the top level of the document, `places` where its members lie (nothing for a list).
+    """
+    if verdict.form.startswith("A"):
+        rows = [(at, "/0")] if not verdict.lists else _listed(reader, at, verdict.lists, places)
         return row_pieces(reader.source, rows)
-    parts = [CutPart(each.start, each.end, pointer, 0) for each, pointer in _listed(reader, at, lists)]
-    parts.sort()
-    session, agent, run = openai_msg.identity(top_of(reader.source[at.start : at.end]) or {})
-    return parts, [CutStory("", session, agent, run)]
+    found = _listed(reader, at, verdict.lists, places)
+    parts = [CutPart(each.start, each.end, pointer, 0) for each, pointer in found]
+    if len(verdict.lists) > 1:
+        parts.sort()
+    return parts, [CutStory("", *openai_msg.identity(top))]
 
 
 def row_pieces(source: bytes, rows: list[tuple[Slice, str]]) -> Pieces:
@@ -99,13 +103,16 @@ def row_pieces(source: bytes, rows: list[tuple[Slice, str]]) -> Pieces:
     return parts, stories or [CutStory()]
 
 
-def _listed(reader: Reader, at: Slice, lists: tuple[str, ...]) -> list[tuple[Slice, str]]:
+def _listed(reader: Reader, at: Slice, lists: tuple[str, ...], places: dict[str, Slice]) -> list[tuple[Slice, str]]:
     found = []
     for pointer in lists:
         here: Slice | None = at
+        members: dict[str, Slice] | None = places
         for key in jsontext.split(pointer):
-            inside = here is not None and reader.source[here.start] == OBJECT
-            here = reader.members(here).get(key) if here is not None and inside else None
+            if members is None:
+                inside = here is not None and reader.source[here.start] == OBJECT
+                members = reader.members(here) if here is not None and inside else {}
+            here, members = members.get(key), None
         found += [(each, f"{pointer}/{i}") for i, each in enumerate(_array(reader, here))]
     return found
 

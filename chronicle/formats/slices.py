@@ -52,8 +52,8 @@ class Trajectory(NamedTuple):
     agent_name: str | None
     embedded: list[Slice]
     """Elements of `subagent_trajectories`, where that is an array of objects only; else nothing."""
-    marked: bool
-    """Whether `schema_version` says ATIF and nothing else in the object speaks against it."""
+    version: str | None
+    """`schema_version`, where it says ATIF and nothing else in the object speaks against it."""
 
 
 class Reader(Protocol):
@@ -172,7 +172,6 @@ class FastReader:
         except msgspec.ValidationError:
             return trajectory_of(self, self.members(at))
         embedded = self._embedded(head.subagent_trajectories)
-        version = _text(head.schema_version)
         foreign = bool(memoryview(head.spec).nbytes or memoryview(head.attempts).nbytes)
         return Trajectory(
             steps=self._places(head.steps),
@@ -180,7 +179,7 @@ class FastReader:
             trajectory_id=_text(head.trajectory_id),
             agent_name=_text(_decode_agent(head.agent).name) if _is(head.agent, OBJECT) else None,
             embedded=embedded,
-            marked=version is not None and version[:4].upper() == "ATIF" and not foreign,
+            version=None if foreign else _atif_version(_text(head.schema_version)),
         )
 
     def _embedded(self, raw: Raw) -> list[Slice]:
@@ -211,21 +210,40 @@ class SlowReader:
         self._text = source if (at.start, at.end) == (0, len(source)) else source[at.start : at.end]
         self._base = at.start
         self._deep: bool | None = None
+        # What `value` has found at the top, so that it is not scanned for again.
+        self._members: tuple[Slice | None, dict[str, Slice]] = (None, {})
+        self._elements: tuple[Slice | None, list[Slice]] = (None, [])
 
     def value(self, at: Slice) -> None:
         """Check that `at` is one value and no more, for a lenient reader."""
+        kind, last = self.source[at.start], None
+        if kind == OBJECT:
+            self._members = (at, self.members(at))
+            last = max((each.end for each in self._members[1].values()), default=None)
+        elif kind == ARRAY:
+            self._elements = (at, self.elements(at))
+            last = self._elements[1][-1].end if self._elements[1] else None
+        if last is None or self._text[last - self._base : at.end - self._base].strip(SPACE) not in (b"}", b"]"):
+            # Also where repeated members hide the last one.
+            self._check(at)
+
+    def _check(self, at: Slice) -> None:
         end = jsontext.end_of_value(self._text, at.start - self._base) + self._base
         if end != at.end:
             raise InputError(f"more after the value, at byte {end}", kind="unreadable", offset=end - self._base)
 
     def members(self, at: Slice) -> dict[str, Slice]:
         """Members of the object at `at`."""
+        if self._members[0] == at:
+            return self._members[1]
         base = self._base
         found = jsontext.members(self._text, at.start - base)
         return {key: Slice(start + base, end + base) for key, start, end in found}
 
     def elements(self, at: Slice) -> list[Slice]:
         """Elements of the array at `at`."""
+        if self._elements[0] == at:
+            return self._elements[1]
         base = self._base
         return [Slice(start + base, end + base) for start, end in jsontext.elements(self._text, at.start - base)]
 
@@ -264,15 +282,19 @@ def trajectory_of(reader: Reader, members: dict[str, Slice]) -> Trajectory:
     embedded = reader.elements(nested) if nested else []
     if any(reader.source[each.start] != OBJECT for each in embedded):
         embedded = []
-    version = reader.string(members.get("schema_version"))
+    foreign = "spec" in members or "attempts" in members
     return Trajectory(
         steps=reader.elements(steps) if steps else [],
         session_id=reader.string(members.get("session_id")),
         trajectory_id=reader.string(members.get("trajectory_id")),
         agent_name=reader.string(reader.members(agent).get("name")) if agent else None,
         embedded=embedded,
-        marked=version is not None and version[:4].upper() == "ATIF" and not ("spec" in members or "attempts" in members),
+        version=None if foreign else _atif_version(reader.string(members.get("schema_version"))),
     )
+
+
+def _atif_version(text: str | None) -> str | None:
+    return text if text is not None and text[:4].upper() == "ATIF" else None
 
 
 def string_of(text: bytes | None) -> str | None:
