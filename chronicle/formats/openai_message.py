@@ -34,6 +34,7 @@ _MEDIA_TYPES = {
     "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp",
 }  # fmt: skip
 _AUDIO = {"mp3": "mpeg", "m4a": "mp4"}
+_EMBEDDED = re.compile(r"<tool_call>\s*([A-Za-z_][\w.\-]*)|<function=([^>\s]+)>")
 _PLAIN_PARTS = frozenset(("text", "refusal", "file"))
 
 
@@ -415,9 +416,30 @@ def _argument_text(args: Json) -> str:
     return jsontext.dump(args).decode()
 
 
-def text_of(reading_msg: JsonText) -> str:
+def embedded_call(msg: JsonText) -> str | None:
+    """The name of a call that a model wrote into its text (`<tool_call>name`, `<function=name>`), or None."""
+    if b"<tool_call>" not in msg and b"<function=" not in msg:
+        return None
+    found = _EMBEDDED.search(text_of(msg))
+    return jsontext.plain(found[1] or found[2]) if found else None
+
+
+def with_extra(turn: Turn, key: str, value: Json) -> None:
+    """Set a member of a turn's extra."""
+    turn.extra = merged(turn.extra, Object([(key, value)]))
+
+
+def merged(first: JsonText | None, second: Object) -> JsonText:
+    """The members of two objects; those of the second win."""
+    old = jsontext.parse(first) if first is not None else None
+    names = {key for key, _ in second}
+    kept = [(key, value) for key, value in old if key not in names] if isinstance(old, Object) else []
+    return jsontext.dump(Object([*kept, *second]))
+
+
+def text_of(msg: JsonText) -> str:
     """All text of a turn's message: the string, or its text parts one after the other."""
-    content = jsontext.parse(reading_msg)
+    content = jsontext.parse(msg)
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or isinstance(content, Object):

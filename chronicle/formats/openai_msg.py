@@ -11,7 +11,7 @@ pointer of a place that holds no object in what the writer makes, so none is eve
     #<message>/content            )
     #<message>/reasoning_content  ) shape of one message (`openai_message`)
     #<message>/tool_calls         )
-    #/tools                       `functions`: the tools stood in the member of that name
+    #/tools                       the member in which the tools stood (`functions`, `tool_definitions`)
     #<rows>, #<row>/messages      rows of form A (`openai_rows`)
 
 What concerns one message is in the residual of its turn, the rest in that of the first story; pointers are always
@@ -29,13 +29,14 @@ from chronicle.formats.jsontext import Json, Object
 from chronicle.formats.openai_message import read, result_marks, role_of, usage_metrics
 from chronicle.formats.openai_shapes import Form, identity, lists_of, recognise, row_sessions, unsupported
 from chronicle.formats.openai_story import Builder, Slot, Slots, marks_at
-from chronicle.formats.story import Agent, Origin, Residual, StorylineDocument
+from chronicle.formats.story import Agent, Origin, Residual, StorylineDocument, Turn
 
 __all__ = ["Form", "dump", "identity", "into", "recognise", "row_sessions", "unsupported"]
 
 FORMAT = "openai_msg"
 DEFAULT_AGENT = "openai-import"
 
+_TOOLS = ("functions", "tool_definitions")
 _STATED = (
     "session_id", "conversation_id", "thread_id", "id", "metadata", "custom_id", "agent_id", "model", "agent_model",
     "llm_model", "run_id", "run_bucket", "job_id",
@@ -52,21 +53,29 @@ def into(document: Document) -> list[StorylineDocument]:
     forms, ProjectionError where stories and residual do not give the document back.
     """
     text = document.text
-    if document.container == "jsonl" and document.form == "A":
-        lines = openai_rows.lines(text)
-        if not (len(lines) == 1 and isinstance(lines[0], list) and not isinstance(lines[0], Object)):
-            return _checked(openai_rows.into(document, lines, "A:lines"), lines)
+    if document.form.startswith("A") and text.lstrip()[:1] == b"{" and document.form != "A:session_steps":
+        found = openai_rows.values(text)
+        return _rows(document, found, "A:row" if len(found) == 1 else "A:lines")
     source = jsontext.parse(text)
     form = _form(document.form, source, text)
     if form.startswith("A"):
-        return _checked(openai_rows.into(document, source, form), source)
+        return _rows(document, [source] if form == "A:row" else source, form)
     return _checked([_conversation(document, source, form)], source)
+
+
+def _rows(document: Document, source: Json, form: str) -> list[StorylineDocument]:
+    at = lists_of(form)
+    found = openai_rows.into(document.id, openai_rows.rows_of(source, form), at[0])
+    for story in found.stories:
+        several = len(found.stories) > 1
+        story.origin = origin(document, form, story.session if several and story.story_id != document.id else None)
+    made = openai_rows.made(found.stories, form, found.marks)
+    _share(found.stories[0], {**found.marks, **residual.diff(source, made)}, at, found.owners)
+    return _checked(found.stories, source)
 
 
 def _form(stated: str, source: Json, text: bytes) -> str:
     """The form of a document: what the cutter found, where the value bears it out; else found again."""
-    if stated == "A:row" and isinstance(source, Object):
-        return stated
     pointers = lists_of(stated)
     if pointers and all(_at(source, pointer) is not None for pointer in pointers):
         return stated
@@ -100,13 +109,15 @@ def _conversation(document: Document, source: Json, form: str) -> StorylineDocum
             owners[f"{pointer}/{i}"] = slot[0]
             marks.update((f"#{pointer}/{i}/{key}", words) for key, words in shape.items())
     story = _story(document, source, form, builder)
-    if "/tools" in _tools(story, source, form):
-        marks["#/tools"] = ["functions"]
+    tools = _set_tools(story, source, form)
+    if tools != "tools":
+        marks["#/tools"] = [tools]
     all_slots = Slots(story)
     if len(slots) > 1 or next(iter(slots.values())) != all_slots.default():
         marks.update((f"#{pointer}", all_slots.encode(found)) for pointer, found in slots.items())
     made = _made(story, form, marks, all_slots)
-    _share([story], _all(marks, residual.diff(source, made)), lists_of(form), owners)
+    turns = {key: story.turns[turn] for key, turn in owners.items()}
+    _share(story, {**marks, **residual.diff(source, made)}, lists_of(form), turns)
     return story
 
 
@@ -155,39 +166,34 @@ def origin(document: Document, form: str, pointer: str | None = None) -> Origin:
     )
 
 
-def _tools(story: StorylineDocument, source: Json, form: str) -> tuple[str, ...]:
-    """Set the agent's tools; ("/tools",) where they stood in the legacy member `functions`."""
+def _set_tools(story: StorylineDocument, source: Json, form: str) -> str:
+    """Set the agent's tools; returns the name of the member that holds them."""
     holder = source.get("input") if form == "B9" and isinstance(source, Object) else source
-    if not isinstance(holder, Object):
-        return ()
-    member = dict(holder)
-    if member.get("tools") is not None:
-        story.agent.tools = jsontext.dump(member["tools"])
-    elif form != "B9" and isinstance(member.get("functions"), list):
-        story.agent.tools = jsontext.dump(member["functions"])
-        return ("/tools",)
-    return ()
+    member = dict(holder) if isinstance(holder, Object) else {}
+    if member.get("tools") is not None or form == "B9":
+        key = "tools"
+    else:
+        key = next((name for name in _TOOLS if isinstance(member.get(name), list)), "tools")
+    if member.get(key) is not None:
+        story.agent.tools = jsontext.dump(member[key])
+    return key
 
 
 # -- residual -----------------------------------------------------------------------------------------------------
 
 
-def _all(marks: Mapping[str, list[str]], rest: Residual) -> Residual:
-    return {**marks, **rest}
-
-
-def _share(stories: Sequence[StorylineDocument], entries: Residual, lists: Sequence[str], owners: Mapping[str, int]) -> None:
+def _share(first: StorylineDocument, entries: Residual, lists: Sequence[str], owners: Mapping[str, Turn]) -> None:
     """Give each entry to the turn of its message, all others to the first story."""
     root: Residual = {}
     for key, value in entries.items():
-        turn = owners.get(_message_of(key.removeprefix("#"), lists), -1)
-        if turn < 0:
+        turn = owners.get(_message_of(key.removeprefix("#"), lists))
+        if turn is None:
             root[key] = value
-            continue
-        holder = stories[0].turns[turn]
-        holder.residual = holder.residual if holder.residual is not None else {}
-        holder.residual[key] = value
-    stories[0].residual = root or None
+        elif turn.residual is None:
+            turn.residual = {key: value}
+        else:
+            turn.residual[key] = value
+    first.residual = root or None
 
 
 def _message_of(pointer: str, lists: Sequence[str]) -> str:
@@ -254,12 +260,13 @@ def dump(stories: Sequence[StorylineDocument]) -> bytes:
         raise UsageError("no story to write as OpenAI messages", hint="give the stories of one document")
     if not _form_of(stories[0]):
         return b"\n".join(jsontext.dump(_made(story, "B1", {}, Slots(story))) for story in stories)
-    value = _given_back(stories)
-    if _form_of(stories[0]) == "A:lines" and isinstance(value, list):
-        return b"\n".join(jsontext.dump(row) for row in value)
-    if _form_of(stories[0]) == "A:row" and isinstance(value, list):
-        return jsontext.dump(value[0])
-    return jsontext.dump(value)
+    value, form = _given_back(stories), _form_of(stories[0])
+    if form not in ("A:lines", "A:row"):
+        return jsontext.dump(value)
+    # Rows that were neighbours in an array stand with commas, lines as lines.
+    container = stories[0].origin.container if stories[0].origin else None
+    rows = openai_rows.rows_of(value, form)
+    return (b"," if container == "array" else b"\n").join(jsontext.dump(row) for row in rows)
 
 
 def _form_of(story: StorylineDocument) -> str:

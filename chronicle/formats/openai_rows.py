@@ -1,18 +1,57 @@
-"""Rows of OpenAI messages (form A) and Storyline, both ways (openai_msg.md, "A. Row corpus")."""
+"""Rows of OpenAI messages (form A) and Storyline, both ways (openai_msg.md, "A. Row corpus").
+
+A row is one call of a model: what it was given (`messages`) and what it said (`response`). Rows of one session make
+one story. Most of a row's messages have been in the rows before; a row keeps slots for them (`openai_story`):
+
+    #<rows>          one word for each row: `<story>` or `<story>:<slot of the response>`; `` for what is no row
+    #<row>/messages  slots of the row's messages, where it has a list of them
+
+`<rows>` is `` for an array of rows and `/session_steps` for an object; a single row and JSON lines of rows count as
+an array, so their pointers begin with `/0`, `/1`, ...
+"""
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeVar
 
+from chronicle import identity as ids
 from chronicle.errors import InputError
 from chronicle.formats import jsontext
-from chronicle.formats.document import Document
-from chronicle.formats.jsontext import Json
-from chronicle.formats.openai_shapes import Top, members_of
-from chronicle.formats.story import StorylineDocument
+from chronicle.formats.jsontext import Json, Number, Object
+from chronicle.formats.openai_message import (
+    answered_id,
+    embedded_call,
+    merged,
+    read,
+    result_marks,
+    role_of,
+    with_extra,
+)
+from chronicle.formats.openai_shapes import Top, identity, lists_of, members_of, name_of
+from chronicle.formats.openai_story import NOWHERE, Builder, Slot, Slots, marks_at
+from chronicle.formats.story import Agent, StorylineDocument, Turn
 
 _Answer = TypeVar("_Answer")
+_STATED = ("session_id", "step_id", "agent_id", "meta_json", "agent_model", "llm_model", "run_id", "run_bucket", "job_id")
+_CONTEXT = ("system", "developer", "user", "assistant")
+_STEP = re.compile(r"[1-9][0-9]{0,8}")
+_BETWEEN = b" \t\r\n,"
+
+
+class Rows(NamedTuple):
+    """A document of rows in stories."""
+
+    stories: list[StorylineDocument]
+    marks: dict[str, list[str]]
+    owners: dict[str, Turn]
+    """The turn that keeps the residual of a row, by the pointer of the row."""
+
+
+# -- texts --------------------------------------------------------------------------------------------------------
 
 
 def look(text: bytes, ask: Callable[[Top], _Answer]) -> _Answer:
@@ -23,16 +62,419 @@ def look(text: bytes, ask: Callable[[Top], _Answer]) -> _Answer:
     return ask(members_of(text))
 
 
-def lines(text: bytes) -> list[Json]:
-    """The values of JSON lines."""
-    raise InputError("rows are not read yet")
+def values(text: bytes) -> list[Json]:
+    """The JSON values that stand one after the other in a text, whatever separates them."""
+    found: list[Json] = []
+    at, end = 0, len(text)
+    while True:
+        while at < end and text[at] in _BETWEEN:
+            at += 1
+        if at >= end:
+            return found
+        stop = jsontext.end_of_value(text, at)
+        found.append(jsontext.parse(text[at:stop]))
+        at = stop
 
 
-def into(document: Document, source: Json, form: str) -> list[StorylineDocument]:
-    """The stories of a document of rows."""
-    raise InputError("rows are not read yet")
+def rows_of(source: Json, form: str) -> list[Json]:
+    """The rows of a document value."""
+    value = source.get("session_steps") if form == "A:session_steps" and isinstance(source, Object) else source
+    return list(value) if isinstance(value, list) and not isinstance(value, Object) else []
+
+
+# -- into Storyline -----------------------------------------------------------------------------------------------
+
+
+def into(document_id: str, rows: Sequence[Json], at: str) -> Rows:
+    """Stories of the rows, one a session in order of first appearance. `at` is the pointer of the array of rows."""
+    sessions: dict[str | None, list[int]] = {}
+    for i, row in enumerate(rows):
+        if isinstance(row, Object):
+            stated = dict(row).get("session_id")
+            sessions.setdefault(None if stated is None else name_of(jsontext.dump(stated)), []).append(i)
+    made = Rows([], {}, {})
+    words = [""] * len(rows)
+    for session, members in (sessions or {None: []}).items():
+        discriminator = session or "" if len(sessions) > 1 else ""
+        fold = _Fold()
+        for i in sorted(members, key=lambda i: _order(rows[i])):
+            fold.row(rows[i], i)
+        story = fold.story(ids.story_id(document_id, discriminator), session, rows[members[0]] if members else None)
+        slots = Slots(story)
+        for i, done in fold.done.items():
+            answer = slots.encode([done.response]) if done.response else []
+            words[i] = ":".join([str(len(made.stories)), *answer])
+            if done.messages is not None:
+                made.marks[f"#{at}/{i}/messages"] = slots.encode(done.messages)
+            made.marks.update((f"#{at}/{i}/{key}", shape) for key, shape in done.shapes.items())
+            if done.owner is not None:
+                made.owners[f"{at}/{i}"] = story.turns[done.owner]
+        made.stories.append(story)
+    made.marks[f"#{at}"] = words
+    return made
+
+
+def _order(row: Json) -> tuple[bool, int]:
+    step = _step(row)
+    return (step is None, step or 0)
+
+
+def _step(row: Json) -> int | None:
+    """The step id where it is a positive integer of a size that a table holds."""
+    value = row.get("step_id") if isinstance(row, Object) else None
+    return int(value.text) if isinstance(value, Number) and _STEP.fullmatch(value.text) else None
+
+
+class _Done(NamedTuple):
+    """What became of one row."""
+
+    messages: list[Slot] | None
+    """None where the row has no list of messages."""
+    response: Slot | None
+    """None where the row has no response that became a turn."""
+    shapes: dict[str, list[str]]
+    owner: int | None
+
+
+class _Fold:
+    """The fold of the rows of one session, in the order of their steps."""
+
+    def __init__(self) -> None:
+        self.done: dict[int, _Done] = {}
+        self._builder = Builder()
+        self._known: list[tuple[bytes, Slot]] = []
+        self._given = 0
+        self._context = 0
+        self._extra = False
+        self._steps: list[int | None] = []
+        self._ids: dict[int, int] = {}
+
+    def row(self, row: Json, index: int) -> None:
+        """Add one row, the `index`-th of the document."""
+        assert isinstance(row, Object)
+        one = _One(row, self._known, first=not self.done)
+        self._steps.append(one.step)
+        # The model was given less than the row before had: its history was cut, changed or left out.
+        one.reset = one.prefix < self._given and not one.first
+        for i, message in enumerate(one.messages):
+            if i == one.request_at:
+                one.request = self._turn(message, one, f"messages/{i}")
+                one.slots[i] = (one.request, 0)
+                if one.is_history(i):
+                    self._builder.turns[one.request].copied = True
+            elif i == one.output_at:
+                one.response = self._turn(message, one, f"messages/{i}")
+                one.slots[i] = (one.response, 0)
+            elif one.slots[i] == NOWHERE:
+                one.slots[i] = self._new(message, i, one)
+            else:
+                one.note(message, f"messages/{i}")
+        self._finish(one, index)
+
+    def _new(self, message: Json, i: int, one: _One) -> Slot:
+        """A message that no row before had: a turn of its own, or a result."""
+        role = role_of(message)
+        if role in ("tool", "function") and isinstance(message, Object):
+            one.note(message, f"messages/{i}", result=True)
+            return self._result(message, i, one)
+        if role not in _CONTEXT:
+            self._builder.lints["skipped-message"] += 1
+            return NOWHERE
+        if i > one.boundary and one.is_response(i):
+            one.same_as_response.append(i)
+            one.note(message, f"messages/{i}")
+            return NOWHERE
+        turn = self._turn(message, one, f"messages/{i}")
+        made = self._builder.turns[turn]
+        if one.first and i < one.boundary:
+            made.copied, made.nllm = True, None
+            self._context += 1
+        else:
+            self._extra = True
+            made.nllm = 1 if made.src == "agent" and i > one.boundary else None
+        return turn, 0
+
+    def _result(self, message: Object, i: int, one: _One) -> Slot:
+        """The latest turn that holds the call, else this row's response, which comes later."""
+        ident = answered_id(message)
+        holder = self._builder.latest_call(ident) if ident is not None else None
+        if holder is None:
+            one.waiting.append(i)
+            return NOWHERE
+        return self._builder.result(holder[0], holder[1], message, collapse=True)
+
+    def _finish(self, one: _One, index: int) -> None:
+        builder = self._builder
+        answer: Slot | None = None
+        if one.answer is not None and one.output_at is None:
+            one.response = self._turn(one.answer, one, "response")
+            answer = (one.response, 0)
+        for i in one.same_as_response:
+            one.slots[i] = answer or NOWHERE
+        for i in one.waiting:
+            one.slots[i] = self._late_result(one.messages[i], one)
+        if one.response is not None:
+            self._output(builder.turns[one.response], one)
+        owner = one.response if one.response is not None else one.request
+        if owner is not None:
+            row_turn(builder.turns[owner], one.row)
+        for turn, offset in ((one.request, 1), (one.response, 0)):
+            if turn is not None and one.step is not None:
+                self._ids[turn] = 2 * one.step - offset
+            if turn is not None:
+                builder.turns[turn].ts = _instant(one.row.get("created_at")) or builder.turns[turn].ts
+        self._known = list(zip(one.keys, one.slots, strict=True))
+        if answer is not None and not one.same_as_response:
+            self._known.append((_key(one.answer), answer))
+        self._given = len(one.messages)
+        has_list = one.has_messages
+        self.done[index] = _Done(one.slots if has_list else None, answer, one.shapes, owner)
+
+    def _late_result(self, message: Json, one: _One) -> Slot:
+        assert isinstance(message, Object)
+        ident = answered_id(message)
+        holder = self._builder.latest_call(ident) if ident is not None else None
+        if holder is not None:
+            return self._builder.result(holder[0], holder[1], message, collapse=True)
+        self._builder.lints["orphan-tool-message"] += 1
+        turn = one.response if one.response is not None else one.request
+        if turn is None:
+            self._extra = True
+            turn = self._builder.add(read(Object([("role", "system"), ("content", "")])))
+        return self._builder.result(turn, ident, message, collapse=True)
+
+    def _turn(self, message: Json, one: _One, where: str) -> int:
+        reading = read(message)
+        one.shapes.update((f"{where}/{key}", words) for key, words in reading.marks.items())
+        turn = self._builder.add(reading)
+        if reading.src == "agent":
+            self._builder.turns[turn].model = reading.model or one.model
+        if one.reset:
+            with_extra(self._builder.turns[turn], "context_reset", True)
+            one.reset = False
+        return turn
+
+    def _output(self, turn: Turn, one: _One) -> None:
+        turn.src, turn.nllm, turn.model = "agent", 1, turn.model or one.model
+        name = None if turn.tool_calls else embedded_call(turn.msg)
+        if name is not None:
+            step = one.row.get("step_id")
+            word = step.text if isinstance(step, Number) else str(len(self._steps))
+            self._builder.derive(turn, f"embedded-{word}-{name}", name)
+
+    def story(self, story_id: str, session: str | None, first: Json) -> StorylineDocument:
+        """The story of all rows so far."""
+        stated = dict(first) if isinstance(first, Object) else {}
+        _, agent, run = identity({key: jsontext.dump(stated[key]) for key in _STATED if key in stated})
+        turns, lints = self._builder.finish(), self._builder.lints
+        steps = [step for step in self._steps if step is not None]
+        if len(set(steps)) < len(steps):
+            lints["repeated-step-id"] += len(steps) - len(set(steps))
+        if len(steps) < len(self._steps):
+            lints["invalid-step-id"] += len(self._steps) - len(steps)
+        if session is None:
+            lints["missing-session-id"] += len(self._steps)
+        if not self._extra and len(set(steps)) == len(self._steps):
+            for i, turn in enumerate(turns):
+                turn.id = self._context + self._ids[i] if i in self._ids else i + 1
+        tools = jsontext.dump(stated["tools"]) if stated.get("tools") is not None else None
+        return StorylineDocument(
+            story_id=story_id,
+            session=session or story_id or "openai-import",
+            agent=Agent(id=agent or "openai-import", model=_model(stated), tools=tools),
+            turns=turns,
+            run=run,
+            lints=dict(lints),
+        )
+
+
+class _One:
+    """One row on its way: what is history, what is new, where the request and the output are."""
+
+    def __init__(self, row: Object, known: list[tuple[bytes, Slot]], *, first: bool) -> None:
+        self.row, self.first = row, first
+        member = dict(row)
+        listed, response = member.get("messages"), member.get("response")
+        self.messages: list[Json] = []
+        self.has_messages = isinstance(listed, list) and not isinstance(listed, Object)
+        if isinstance(listed, list) and not isinstance(listed, Object):
+            self.messages += listed
+        self.answer = response if isinstance(response, Object) else None
+        self.step, self.model = _step(row), _model(member)
+        self.keys = [_key(message) for message in self.messages]
+        self.slots, self.prefix = _history(self.keys, known)
+        self._was_known = [slot != NOWHERE for slot in self.slots]
+        roles = [role_of(message) for message in self.messages]
+        self.request_at = max((i for i, role in enumerate(roles) if role == "user"), default=None)
+        self.output_at = None if _says(self.answer) else self._output(roles)
+        ends = (self.request_at, self.output_at, len(roles))
+        self.boundary = next(end for end in ends if end is not None)
+        self.reset = False
+        self.request: int | None = None
+        self.response: int | None = None
+        self.waiting: list[int] = []
+        self.same_as_response: list[int] = []
+        self.shapes: dict[str, list[str]] = {}
+        self._answer_key = _key(self.answer) if _says(self.answer) else None
+
+    def _output(self, roles: Sequence[str]) -> int | None:
+        """The last assistant message after the request that says something, unless it is history."""
+        after = -1 if self.request_at is None else self.request_at
+        for i in range(len(roles) - 1, after, -1):
+            if roles[i] == "assistant" and _says(self.messages[i]):
+                return None if self._was_known[i] and i < len(roles) - 1 else i
+        return None
+
+    def is_history(self, i: int) -> bool:
+        """Whether a message was given before, and not asked once more."""
+        return self._was_known[i] and i < len(self.messages) - 1
+
+    def is_response(self, i: int) -> bool:
+        """Whether a message says the same as the row's response."""
+        return self.keys[i] == self._answer_key
+
+    def note(self, message: Json, where: str, *, result: bool = False) -> None:
+        """Note the shape of a message that makes no turn of its own here."""
+        if not isinstance(message, Object):
+            return
+        tool = result or role_of(message) in ("tool", "function")
+        marks = result_marks(message) if tool else read(message).marks
+        self.shapes.update((f"{where}/{key}", words) for key, words in marks.items())
+
+
+def _history(keys: Sequence[bytes], known: Sequence[tuple[bytes, Slot]]) -> tuple[list[Slot], int]:
+    """Slots of the messages that are known, and how many of the first are the same in the same places.
+
+    After the common prefix messages are found again in their order, so history that lost something in the middle
+    or got another system prompt is still history.
+    """
+    prefix = 0
+    while prefix < min(len(keys), len(known)) and keys[prefix] == known[prefix][0]:
+        prefix += 1
+    places: dict[bytes, list[int]] = {}
+    for at in range(prefix, len(known)):
+        places.setdefault(known[at][0], []).append(at)
+    slots = [slot for _, slot in known[:prefix]]
+    cursor = prefix
+    for key in keys[prefix:]:
+        found = places.get(key, [])
+        at = bisect_left(found, cursor)
+        slots.append(known[found[at]][1] if at < len(found) else NOWHERE)
+        cursor = found[at] + 1 if at < len(found) else cursor
+    return slots, prefix
+
+
+def _key(message: Json) -> bytes:
+    """What makes two messages the same: role, content, calls, answered call; not how absence is spelled."""
+    if not isinstance(message, Object):
+        return jsontext.dump(message)
+    member = dict(message)
+    content, calls = member.get("content"), member.get("tool_calls")
+    said = ["" if content is None else content, member.get("refusal"), calls or None, member.get("function_call")]
+    return jsontext.dump([member.get("role", "assistant"), *said, member.get("tool_call_id"), member.get("name")])
+
+
+def _says(message: Json) -> bool:
+    """Whether a message has content, a refusal or calls."""
+    if not isinstance(message, Object):
+        return False
+    member = dict(message)
+    return any(member.get(key) not in (None, "", []) for key in ("content", "refusal", "tool_calls", "function_call"))
+
+
+# -- what a row states --------------------------------------------------------------------------------------------
+
+
+def _model(member: Mapping[str, Json]) -> str | None:
+    for key in ("agent_model", "llm_model"):
+        value = member.get(key)
+        if isinstance(value, str) and value:
+            return jsontext.plain(value)
+    return None
+
+
+def row_turn(turn: Turn, row: Object) -> None:
+    """Metrics and latencies of a row on the turn that it made."""
+    state = _object(_object(row.get("meta_json")).get("env_state"))
+    metrics = Object((key, value) for key, value in row if "reward" in key and isinstance(value, Number))
+    for key, value in state:
+        if isinstance(value, Number) and any(word in key for word in ("token", "latency", "ttft")):
+            metrics.append(("latency_ms" if key == "total_latency_ms" else key, value))
+    if metrics:
+        turn.metrics = merged(turn.metrics, metrics)
+    turn.latency_ms = _integer(state.get("total_latency_ms"))
+    turn.ttft_ms = _integer(state.get("ttft_ms"))
+
+
+def _object(value: Json) -> Object:
+    """An object, also one that stands in a string; empty for anything else."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = jsontext.parse(value)
+        except InputError:
+            return Object()
+    return value if isinstance(value, Object) else Object()
+
+
+def _integer(value: Json) -> int | None:
+    return int(value.text) if isinstance(value, Number) and re.fullmatch(r"-?[0-9]{1,15}", value.text) else None
+
+
+def _instant(value: Json) -> str | None:
+    """A row's time as text: a string as it is, Unix seconds (from 1e11 on milliseconds) as RFC 3339."""
+    if isinstance(value, str):
+        return value if value and value == jsontext.plain(value) else None
+    if not isinstance(value, Number) or not re.fullmatch(r"[0-9]{1,14}(\.[0-9]{1,12})?", value.text):
+        return None
+    whole, _, part = value.text.partition(".")
+    seconds = int(whole)
+    if seconds >= 10**11:
+        seconds, millis = divmod(seconds, 1000)
+        part = f"{millis:03d}"
+    if seconds >= 253_402_300_800:  # the year 10000
+        return None
+    fraction = part.rstrip("0")
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{'.' if fraction else ''}{fraction}Z"
+
+
+# -- out of Storyline ---------------------------------------------------------------------------------------------
 
 
 def made(stories: Sequence[StorylineDocument], form: str, marks: Mapping[str, list[str]]) -> Json:
-    """The canonical document of rows."""
-    raise InputError("rows are not written yet")
+    """The canonical document of rows: as marked, else one row for each answer with all that came before it."""
+    at = lists_of(form)[0]
+    slots = [Slots(story) for story in stories]
+    words = marks.get(f"#{at}")
+    rows: list[Json] = []
+    if words is None:
+        for story, its in zip(stories, slots, strict=True):
+            rows += _default_rows(story, its)
+    for i, word in enumerate(words or ()):
+        head, _, answer = word.partition(":")
+        n = int(head) if head.isdecimal() else len(stories)
+        if n >= len(stories):
+            rows.append(None)
+            continue
+        row = Object([("session_id", stories[n].session)])
+        given = marks.get(f"#{at}/{i}/messages")
+        if given is not None:
+            found = enumerate(slots[n].decode(given))
+            row.append(("messages", [slots[n].message(s, marks_at(marks, f"{at}/{i}/messages/{j}")) for j, s in found]))
+        if answer:
+            row.append(("response", slots[n].message(slots[n].decode([answer])[0], marks_at(marks, f"{at}/{i}/response"))))
+        rows.append(row)
+    return Object([("session_steps", rows)]) if form == "A:session_steps" else rows
+
+
+def _default_rows(story: StorylineDocument, slots: Slots) -> list[Json]:
+    rows: list[Json] = []
+    given: list[Json] = []
+    for slot in slots.default():
+        message = slots.message(slot, {})
+        turn = story.turns[slot[0]]
+        if slot[1] == 0 and turn.src == "agent" and not turn.copied:
+            step = Number(str(len(rows) + 1))
+            row = Object([("session_id", story.session), ("step_id", step), ("messages", list(given))])
+            rows.append(Object([*row, ("response", message)]))
+        given.append(message)
+    return rows

@@ -137,9 +137,11 @@ def _conversation(value: Mapping[str, bytes]) -> Form | None:
 
 
 def lists_of(form: str) -> tuple[str, ...]:
-    """The list pointers of a form by its name; () for the forms of rows that are not arrays, or for unknown names."""
+    """The list pointers of a form by its name; () for unknown names. One row, or lines of rows, count as an array."""
     fixed = {
         "A": ("",),
+        "A:row": ("",),
+        "A:lines": ("",),
         "A:session_steps": ("/session_steps",),
         "B1": ("/messages",),
         "B1:swe-agent": ("/history",),

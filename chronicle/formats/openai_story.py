@@ -14,6 +14,7 @@ from typing import TypeAlias
 from chronicle.formats import jsontext
 from chronicle.formats.jsontext import Json, Object
 from chronicle.formats.openai_message import (
+    DERIVED,
     Marks,
     Reading,
     answered_id,
@@ -83,6 +84,10 @@ class Builder:
             self.add(Reading("system", b'""', None, None, None, None, None, None, {}, []))
             return self.result(len(self.turns) - 1, ident, message)
         return self.result(self._last_agent, ident, message)
+
+    def derive(self, turn: Turn, tcid: str, fn: str) -> None:
+        """Give a turn a call that its text states and the message does not."""
+        turn.tool_calls = [ToolCall(tcid=self._distinct(tcid), fn=fn, args=b"{}", extra=DERIVED)]
 
     def latest_call(self, ident: str) -> tuple[int, str] | None:
         """(turn, tcid) of the latest call with that id, answered or not."""
