@@ -1,9 +1,90 @@
-"""The hub: every format to Storyline and back (seed RFC-0001, formats/storyline.md 1 and 9)."""
+"""The hub: every format to Storyline and back (seed RFC-0001, formats/storyline.md 1 and 9).
+
+into_storyline(format, input)     -> stories
+from_storyline(format, stories)   -> a whole file
+convert(from, to, input)          =  from_storyline(to, into_storyline(from, input))
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 from chronicle import identity
+from chronicle.errors import InputError, UsageError
+from chronicle.formats import atif, carrier, openai_msg, storyline
+from chronicle.formats.cut import cut
 from chronicle.formats.document import CutDocument, CutSource, Document, Part
+from chronicle.formats.story import Origin, StorylineDocument
+from chronicle.formats.storyline import Profile
+
+FORMATS = ("atif", "openai_msg", "storyline")
+"""What can be read into stories and written from them."""
+
+Carry = Literal["carry", "drop"]
+
+_INTO = {"atif": atif.into, "openai_msg": openai_msg.into, "storyline": storyline.into}
+_LATER = ("actf", "agenticmd")
+
+
+def into_storyline(format: str, input: bytes | str) -> list[StorylineDocument]:
+    """All stories of a file: document by document, the root first, then embedded ones in pre-order.
+
+    Raises UsageError for a format that is not read, InputError (kinds of design 4.2) for a file or a member of it
+    that cannot be read or must be rejected, ProjectionError for nesting beyond 1,000.
+    """
+    check_format(format)
+    source = input.encode("utf-8", "surrogatepass") if isinstance(input, str) else input
+    found = cut(source, format=format)
+    source_id = identity.source_id(source)
+    stories: list[StorylineDocument] = []
+    for document in found.documents:
+        kind = document.fault or document.invalid
+        if kind:
+            raise InputError(
+                f"document {document.locator} of the input: {document.reason if document.fault else kind}",
+                hint="repair or remove it, then convert again",
+                kind=kind,
+                locator=document.locator,
+            )
+        stories += into(document_of(source, found, document, source_id))
+    return stories
+
+
+def from_storyline(
+    format: str, stories: Sequence[StorylineDocument], *, profile: Profile = "seed", residual: Carry = "carry"
+) -> bytes:
+    """A whole file of stories, in the container form (object, array, JSONL) in which they came.
+
+    Raises UsageError for a format that is not written and for no story.
+    """
+    check_format(format)
+    if not stories:
+        raise UsageError("there is no story to write")
+    if format == "storyline":
+        texts = storyline.documents(stories, profile=profile, residual=residual)
+        return _contained(texts, _container([story.origin for story in stories], format), format)
+    texts, origins = [], []
+    for group in _groups(stories, format):
+        members = carrier.restored(group, format) if residual == "carry" else list(group)
+        if format == "atif":
+            texts.append(atif.dump(members, residual=residual == "carry"))
+        else:
+            texts.append(openai_msg.dump(members))
+        origins.append(members[0].origin)
+    return _contained(texts, _container(origins, format), format)
+
+
+def convert(from_: str, to: str, input: bytes | str, *, profile: Profile = "seed", residual: Carry = "carry") -> bytes:
+    """A file of one format as a file of another, through Storyline."""
+    check_format(to)
+    return from_storyline(to, into_storyline(from_, input), profile=profile, residual=residual)
+
+
+def into(document: Document) -> list[StorylineDocument]:
+    """The stories of one document. Raises what the reader of its format raises, UsageError where there is none."""
+    check_format(document.format)
+    return _INTO[document.format](document)
 
 
 def document_of(source: bytes, cut: CutSource, document: CutDocument, source_id: str) -> Document:
@@ -24,3 +105,70 @@ def document_of(source: bytes, cut: CutSource, document: CutDocument, source_id:
         container=cut.container,
         locator=document.locator,
     )
+
+
+def check_format(format: str) -> None:
+    """Raise UsageError for a name that the hub does not take, with the reason."""
+    if format in FORMATS:
+        return
+    known = f"formats: {', '.join(FORMATS)}"
+    if format == "events":
+        raise UsageError(
+            "events are kept in Lance only and are not converted as text",
+            hint="use events_to_storyline and storyline_to_events, or `chronicle replay`",
+        )
+    if format in _LATER:
+        raise UsageError(f"the format {format} is not supported yet", hint=known)
+    raise UsageError(f"there is no format named {format!r}", hint=known)
+
+
+# --- documents of a file ------------------------------------------------------------------------------------
+
+
+def _groups(stories: Sequence[StorylineDocument], format: str) -> list[list[StorylineDocument]]:
+    """The stories of each document to write: those of one source document, or those that are linked."""
+    groups: list[list[StorylineDocument]] = []
+    place: dict[str, int] = {}
+    for i, story in enumerate(stories):
+        origin = carrier.carried(story) or story.origin
+        document = origin.document_id if origin is not None else None
+        key = f"document {document}" if document else f"story {i}"
+        if key not in place:
+            above = None if origin is not None and origin.format == format else _linked(story, stories[:i])
+            if above is None:
+                place[key] = len(groups)
+                groups.append([])
+            else:
+                place[key] = next(n for n, group in enumerate(groups) if any(other is above for other in group))
+        groups[place[key]].append(story)
+    return groups
+
+
+def _linked(story: StorylineDocument, earlier: Sequence[StorylineDocument]) -> StorylineDocument | None:
+    """The one earlier story that names this one as a child and is named by it as parent."""
+    if story.parent is None:
+        return None
+    psid, names = story.parent.psid, {story.run, story.session}
+    found = [
+        other
+        for other in earlier
+        if story.story_id in other.child_stories
+        or (psid in (other.run, other.session) and not names.isdisjoint(other.children or ()))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _container(origins: Sequence[Origin | None], format: str) -> str | None:
+    """The container in which all of them came, as files of this format; None where they did not."""
+    found = {origin.container if origin is not None and origin.format == format else None for origin in origins}
+    return found.pop() if len(found) == 1 else None
+
+
+def _contained(texts: Sequence[bytes], container: str | None, format: str) -> bytes:
+    if container == "concatenated":
+        return b"\n".join(texts) + b"\n"
+    if container == "jsonl" or (container is None and format == "openai_msg" and len(texts) > 1):
+        return b"".join(text + b"\n" for text in texts)
+    if container == "array" or len(texts) > 1:
+        return b"[%b]" % b",".join(texts)
+    return texts[0]
