@@ -40,11 +40,28 @@ _module: Any = None
 
 
 class _Later:
-    """Hides pandas while Lance is imported: it would cost 0.9 s, and pyarrow looks again when pandas is really needed."""
+    """Finds no pandas: importing it costs 0.9 s, and pyarrow looks again when pandas is really needed."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "pandas":
             raise ModuleNotFoundError(name, name="pandas")
+
+
+@contextmanager
+def _pandas_hidden() -> Iterator[None]:
+    if "pandas" in sys.modules:
+        yield
+        return
+    finder = _Later()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+with _pandas_hidden():
+    pa.scalar(0)  # the first scalar or array makes pyarrow look for pandas: let it look now
 
 
 def lance() -> Any:
@@ -60,16 +77,9 @@ def lance() -> Any:
 def _import_lance() -> Any:
     _keep_freed_memory_out_of_heaps()
     os.environ.setdefault("LANCE_LOG", "error")
-    hidden = _Later()
-    light = "pandas" not in sys.modules
-    if light:
-        sys.meta_path.insert(0, hidden)
-    try:
+    with _pandas_hidden():
         import lance as module
         import lance.fragment
-    finally:
-        if light:
-            sys.meta_path.remove(hidden)
     return module
 
 
