@@ -28,7 +28,6 @@ demo: .venv/installed ## run the pipeline on a dozen sample exports; run it twic
 
 lint: .venv/installed ## style and types
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 test: lint .venv/peer ## everything but the long tests

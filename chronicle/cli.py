@@ -4,48 +4,62 @@ Each verb fills the options of its library function from flags and settings, cal
 Library modules are imported inside the verbs, so that `chronicle --help` loads none of them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
+import click
 
-from chronicle.command import Call, root_flags, verb
+from chronicle.command import Call, Verbs, verb
 from chronicle.console import Lines
 from chronicle.errors import UsageError
 
 if TYPE_CHECKING:
     from chronicle.reports import Report
 
-app = typer.Typer(
-    name="chronicle",
+app = Verbs(
+    "chronicle",
     help="Exports of agent runs in; one append-only event log, tables, Markdown and the same files out.",
     epilog="Every verb takes --json, --config FILE.toml and --quiet; verbs that change something take --dry-run.",
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
+click.version_option(package_name="chronicle", prog_name="chronicle", message="%(prog)s %(version)s")(app)
 
 PREVIEW_BYTES = 2_000
-SOURCES_HELP = "File, directory, glob, NAME=PATH, or - for standard input."
-Sources = Annotated[list[str], typer.Argument(metavar="SOURCE", help=SOURCES_HELP, show_default=False)]
-Format = Annotated[
-    str | None,
-    typer.Option("--format", metavar="F", help="Read as this format: atif, openai_msg, storyline.", show_default=False),
-]
-Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="How many sources to cut at a time.", show_default=False)]
-AllowQuarantine = Annotated[bool, typer.Option("--allow-quarantine", help="Exit 0 where inputs are in quarantine.")]
-Profile = Annotated[Literal["seed", "peer"], typer.Option(help="Dialect of written Storyline files.")]
+HUB = ("atif", "openai_msg", "storyline", "agenticmd")
+"""Formats that the hub reads or writes."""
+
+SOURCES = click.Argument(["sources"], nargs=-1, required=True, metavar="SOURCE...")
+FORMAT = click.Option(["--format"], metavar="F", help="Read as this format: atif, openai_msg, storyline.")
+WORKERS = click.Option(["--workers"], type=click.IntRange(min=1), metavar="N", help="Sources cut at a time.")
+ALLOW_QUARANTINE = click.Option(["--allow-quarantine"], is_flag=True, help="Exit 0 where inputs are in quarantine.")
+PROFILE = click.Option(
+    ["--profile"], type=click.Choice(("seed", "peer")), default="seed", show_default=True, help="Dialect of Storyline files."
+)
+FULL = click.Option(["--full"], is_flag=True, help="Write the tables anew from all facts.")
+REASONING = click.Option(["--reasoning"], is_flag=True, help="Show reasoning too, in a collapsed block.")
+TO = click.Option(["--to"], required=True, metavar="PATH", help="Directory outside the lake.")
+EXACT = click.Option(["--exact"], is_flag=True, help="Give back the bytes that came in.")
+ALL_VERSIONS = click.Option(["--all-versions"], is_flag=True, help="With --exact: superseded sources too.")
+EXPORT_FORMAT = click.Option(["--format"], type=click.Choice(HUB), help="Convert to this format.")
+OVERWRITE = click.Option(["--overwrite"], is_flag=True, help="Write into a directory that is not empty.")
+SAMPLE = click.Option(["--sample"], type=click.IntRange(min=1), metavar="N", help="Check this many sources only.")
+SESSION = click.Option(["--session"], metavar="ID", help="Only events of this session.")
+FROM_ROW = click.Option(
+    ["--from-row"], type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Begin at this row of the log."
+)
+LIMIT = click.Option(["--limit"], type=click.IntRange(min=0), metavar="N", help="At most this many.")
+ENTRY = click.Argument(["id"], metavar="ID")
+ENTRY_OR_ALL = click.Argument(["id"], metavar="[ID]", required=False)
 
 
-app.callback()(root_flags)
+@verb(app, "ingest", SOURCES, FORMAT, WORKERS, ALLOW_QUARANTINE, changes=True)
+def ingest(call: Call, sources: tuple[str, ...], format: str | None, workers: int | None, allow_quarantine: bool) -> Report:
+    """Store exports as facts.
 
-
-@verb(app, "ingest", changes=True)
-def ingest(
-    call: Call, sources: Sources, format: Format = None, workers: Workers = None, allow_quarantine: AllowQuarantine = False
-) -> "Report":
-    """Store exports as facts. What cannot be read goes to quarantine, with the reason."""
+    What cannot be read goes to quarantine, with the reason. SOURCE is a file, a directory, a glob, NAME=PATH,
+    or - for standard input.
+    """
     from chronicle.ingest import ingest as run
     from chronicle.options import IngestOptions
 
@@ -54,7 +68,7 @@ def ingest(
         return run(
             IngestOptions(
                 paths=call.paths,
-                sources=tuple(sources),
+                sources=sources,
                 format=format or settings.format,
                 allow_quarantine=allow_quarantine or settings.allow_quarantine,
                 max_source_bytes=settings.limits.max_source_bytes,
@@ -67,10 +81,8 @@ def ingest(
         )
 
 
-@verb(app, "rebuild", changes=True)
-def rebuild(
-    call: Call, full: Annotated[bool, typer.Option("--full", help="Write the tables anew from all facts.")] = False
-) -> "Report":
+@verb(app, "rebuild", FULL, changes=True)
+def rebuild(call: Call, full: bool) -> Report:
     """Bring the tables up to date. Reads the facts that are new, or with --full all of them."""
     from chronicle.options import RebuildOptions
     from chronicle.rebuild import rebuild as run
@@ -83,10 +95,8 @@ def rebuild(
         )
 
 
-@verb(app, "materialize", changes=True)
-def materialize(
-    call: Call, reasoning: Annotated[bool, typer.Option("--reasoning", help="Show reasoning too, in a collapsed block.")] = False
-) -> "Report":
+@verb(app, "materialize", REASONING, changes=True)
+def materialize(call: Call, reasoning: bool) -> Report:
     """Write one Markdown file a story. Files that were edited by hand are left alone."""
     from chronicle.materialize import materialize as run
     from chronicle.options import MaterializeOptions
@@ -99,19 +109,10 @@ def materialize(
         )
 
 
-@verb(app, "export", changes=True)
+@verb(app, "export", TO, EXACT, ALL_VERSIONS, EXPORT_FORMAT, PROFILE, OVERWRITE, changes=True)
 def export(
-    call: Call,
-    to: Annotated[str, typer.Option(metavar="PATH", help="Directory outside the lake.", show_default=False)],
-    exact: Annotated[bool, typer.Option("--exact", help="Give back the bytes that came in.")] = False,
-    all_versions: Annotated[bool, typer.Option("--all-versions", help="With --exact: superseded sources too.")] = False,
-    format: Annotated[
-        Literal["atif", "openai_msg", "storyline", "agenticmd"] | None,
-        typer.Option("--format", help="Convert to this format.", show_default=False),
-    ] = None,
-    profile: Profile = "seed",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write into a directory that is not empty.")] = False,
-) -> "Report":
+    call: Call, to: str, exact: bool, all_versions: bool, format: str | None, profile: Literal["seed", "peer"], overwrite: bool
+) -> Report:
     """Write the stored runs as files. Exactly as they came, or in another format."""
     from chronicle.export import export as run
     from chronicle.options import ExportOptions
@@ -136,13 +137,8 @@ def export(
         )
 
 
-@verb(app, "verify")
-def verify(
-    call: Call,
-    sample: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Check this many sources only.", show_default=False)
-    ] = None,
-) -> "Report":
+@verb(app, "verify", SAMPLE)
+def verify(call: Call, sample: int | None) -> Report:
     """Check facts, tables and Markdown. Facts against sources, the others against facts; 65 where something differs."""
     from chronicle.options import VerifyOptions
     from chronicle.verify import verify as run
@@ -151,13 +147,8 @@ def verify(
         return run(VerifyOptions(paths=call.paths, sample=sample, progress=progress))
 
 
-@verb(app, "replay")
-def replay(
-    call: Call,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="Only events of this session.", show_default=False)] = None,
-    from_row: Annotated[int, typer.Option(metavar="N", min=0, help="Begin at this row of the log.")] = 0,
-    limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="At most this many events.", show_default=False)] = None,
-) -> None:
+@verb(app, "replay", SESSION, FROM_ROW, LIMIT)
+def replay(call: Call, session: str | None, from_row: int, limit: int | None) -> None:
     """Print the facts. One EventRecord a line, as JSON, in append order."""
     from chronicle.events.log import RawEventLanceStore
 
@@ -168,7 +159,7 @@ def replay(
 
 
 @verb(app, "list", on="lake")
-def list_datasets(call: Call) -> "Report":
+def list_datasets(call: Call) -> Report:
     """List the datasets of a lake. With what they hold and whether their tables are fresh."""
     from chronicle.stats import list_lake
 
@@ -176,20 +167,19 @@ def list_datasets(call: Call) -> "Report":
 
 
 @verb(app, "stats")
-def stats(call: Call) -> "Report":
+def stats(call: Call) -> Report:
     """Count what a dataset holds. Facts, tables, Markdown, quarantine and bytes."""
     from chronicle.stats import stats as run
 
     return run(call.paths)
 
 
-quarantine = typer.Typer(help="Look at inputs that could not be read, and decide about them.", rich_markup_mode=None)
-app.add_typer(quarantine, name="quarantine")
-Entry = Annotated[str, typer.Argument(metavar="ID", help="An id of `quarantine list`, or its beginning.", show_default=False)]
+quarantine = Verbs("quarantine", help="Look at inputs that could not be read, and decide about them.")
+app.add_command(quarantine)
 
 
 @verb(quarantine, "list")
-def quarantine_list(call: Call) -> "Report":
+def quarantine_list(call: Call) -> Report:
     """List the entries. With source key, locator, kind and reason."""
     from chronicle.quarantine import Quarantine
     from chronicle.reports import QuarantineReport
@@ -198,8 +188,8 @@ def quarantine_list(call: Call) -> "Report":
     return QuarantineReport(dataset=call.paths.dataset, entries=[entry.summary() for entry in entries])
 
 
-@verb(quarantine, "show")
-def quarantine_show(call: Call, id: Entry) -> "Report":
+@verb(quarantine, "show", ENTRY)
+def quarantine_show(call: Call, id: str) -> Report:
     """Show one entry. With the beginning of its bytes."""
     from chronicle.quarantine import Quarantine
     from chronicle.reports import QuarantineReport
@@ -210,11 +200,8 @@ def quarantine_show(call: Call, id: Entry) -> "Report":
     return QuarantineReport(verb="quarantine show", dataset=call.paths.dataset, entries=[entry.summary()], preview=preview)
 
 
-@verb(quarantine, "retry", changes=True)
-def quarantine_retry(
-    call: Call,
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One entry; all without it.", show_default=False)] = None,
-) -> "Report":
+@verb(quarantine, "retry", ENTRY_OR_ALL, changes=True)
+def quarantine_retry(call: Call, id: str | None) -> Report:
     """Try to read entries again. From their stored bytes, under the same source key."""
     from chronicle.ingest import retry
     from chronicle.quarantine import Quarantine
@@ -228,8 +215,8 @@ def quarantine_retry(
     return retry(call.paths, (id,) if id else ())
 
 
-@verb(quarantine, "drop", changes=True)
-def quarantine_drop(call: Call, id: Entry) -> "Report":
+@verb(quarantine, "drop", ENTRY, changes=True)
+def quarantine_drop(call: Call, id: str) -> Report:
     """Remove one entry and its bytes. Never a fact."""
     from chronicle.quarantine import Quarantine
     from chronicle.reports import QuarantineReport
@@ -239,12 +226,12 @@ def quarantine_drop(call: Call, id: Entry) -> "Report":
     return QuarantineReport(verb="quarantine drop", dataset=call.paths.dataset, dry_run=call.dry_run, entries=[entry.summary()])
 
 
-receipts = typer.Typer(help="Look at what is known of each source, or fold it anew from facts.", rich_markup_mode=None)
-app.add_typer(receipts, name="receipts")
+receipts = Verbs("receipts", help="Look at what is known of each source, or fold it anew from facts.")
+app.add_command(receipts)
 
 
 @verb(receipts, "list")
-def receipts_list(call: Call) -> "Report":
+def receipts_list(call: Call) -> Report:
     """List what each source key holds."""
     from chronicle.receipts import list_receipts
 
@@ -252,14 +239,14 @@ def receipts_list(call: Call) -> "Report":
 
 
 @verb(receipts, "rebuild", changes=True)
-def receipts_rebuild(call: Call) -> "Report":
+def receipts_rebuild(call: Call) -> Report:
     """Write the receipts anew from facts."""
     from chronicle.receipts import rebuild_receipts
 
     return _receipts_report("receipts rebuild", call, rebuild_receipts(call.paths, dry_run=call.dry_run))
 
 
-def _receipts_report(verb_name: str, call: Call, found: Sequence[object]) -> "Report":
+def _receipts_report(verb_name: str, call: Call, found: Sequence[object]) -> Report:
     import msgspec
 
     from chronicle.reports import ReceiptsReport

@@ -8,18 +8,17 @@ what these said; `main` runs an application and translates whatever was raised. 
 from __future__ import annotations
 
 import errno
-import inspect
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+import click
 
-from chronicle.console import Console, abandon_stdout, say, write
+from chronicle.console import Console, abandon_stdout, say
 from chronicle.errors import ChronicleError, StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -30,24 +29,25 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
 
-Lake = Annotated[str | None, typer.Option(help="Directory of the lake.", metavar="DIR", show_default=False)]
-Dataset = Annotated[str | None, typer.Option(help="Name of the dataset in the lake.", metavar="NAME", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, on a terminal too.")]
-Config = Annotated[str | None, typer.Option(help="Settings; flags and CHRONICLE_* win.", metavar="FILE.toml", show_default=False)]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but results and errors.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")]
 Subject = Literal["dataset", "lake"] | None
+_LAKE = click.Option(["--lake"], metavar="DIR", help="Directory of the lake.")
+_DATASET = click.Option(["--dataset"], metavar="NAME", help="Name of the dataset in the lake.")
+_JSON = click.Option(["--json"], is_flag=True, help="Print one JSON document, on a terminal too.")
+_CONFIG = click.Option(["--config"], metavar="FILE.toml", help="Settings; flags and CHRONICLE_* win.")
+_QUIET = click.Option(["--quiet"], is_flag=True, help="Say nothing but results and errors.")
+_DRY_RUN = click.Option(["--dry-run"], is_flag=True, help="Say what would be done, change nothing.")
 
 
-def _say_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
+class Verbs(click.Group):
+    """A group of verbs, in the order in which they were added. The flags of all verbs may stand before the verb too."""
 
-        write(f"chronicle {version('chronicle')}\n".encode())
-        raise typer.Exit
+    def __init__(self, name: str, help: str, epilog: str | None = None) -> None:
+        context = {"help_option_names": ["-h", "--help"]}
+        super().__init__(name, help=help, epilog=epilog, params=[_JSON, _CONFIG, _QUIET], context_settings=context)
 
-
-Version = Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")]
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Names of the verbs, first things first."""
+        return list(self.commands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,53 +72,37 @@ class Call:
 Verb = Callable[..., "Report | None"]
 
 
-def root_flags(
-    context: typer.Context, json: Json = False, config: Config = None, quiet: Quiet = False, version: Version = False
-) -> None:
-    """Take the flags of all verbs before the verb too; they are read back from the root context."""
-
-
 def verb(
-    app: typer.Typer, name: str, *, on: Subject = "dataset", changes: bool = False, keeps: bool = True
+    group: Verbs, name: str, *own: click.Parameter, on: Subject = "dataset", changes: bool = False, keeps: bool = True
 ) -> Callable[[Verb], Verb]:
-    """Register a function of (call, own flags) as verb `name` of an application.
+    """Register a function of (call, own flags) as verb `name` of a group; its docstring is the help.
 
     `on`: whether the verb needs a dataset, a lake (then --dataset narrows it), or neither. `changes`: it changes
     something, so it takes --dry-run. A report that it returns is shown and decides the exit code; where the verb changes
     a dataset it is kept there too, unless `keeps` is false because the function does that itself.
     """
-    flags: dict[str, tuple[Any, Any]] = {"json": (Json, False), "config": (Config, None), "quiet": (Quiet, False)}
-    if on:
-        flags = {"lake": (Lake, None), "dataset": (Dataset, None), **flags}
-    if changes:
-        flags = {"dry_run": (DryRun, False), **flags}
-    common = [_keyword(key, kind, default) for key, (kind, default) in flags.items()]
+    common = [*([_DRY_RUN] if changes else []), *([_LAKE, _DATASET] if on else []), _JSON, _CONFIG, _QUIET]
 
     def register(function: Verb) -> Verb:
-        def command(context: typer.Context, **values: Any) -> None:
-            said = {key: values.pop(key, None) or context.find_root().params.get(key) for key in [*flags, "dry_run"]}
+        def command(**values: Any) -> None:
+            said = {flag.name: values.pop(flag.name) for flag in common}
+            context = click.get_current_context().parent
+            while context is not None:
+                said |= {key: value for key, value in context.params.items() if not said.get(key)}
+                context = context.parent
             _carry_out(function, said, values, on, stored=changes and keeps and on == "dataset")
 
-        own = [flag.replace(kind=flag.KEYWORD_ONLY) for flag in list(inspect.signature(function).parameters.values())[1:]]
-        parameters = [_keyword("context", typer.Context, inspect.Parameter.empty), *own, *common]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        command.__doc__ = function.__doc__
-        app.command(name)(command)
+        group.add_command(click.Command(name, callback=command, params=[*own, *common], help=function.__doc__))
         return function
 
     return register
-
-
-def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Subject, *, stored: bool) -> None:
     from chronicle import reports, settings
 
     given = settings.load(said["config"], os.environ, lake=said.get("lake"), dataset=said.get("dataset"))
-    call = Call(Console(json=bool(said["json"]), quiet=bool(said["quiet"])), given, bool(said["dry_run"]))
+    call = Call(Console(json=bool(said["json"]), quiet=bool(said["quiet"])), given, bool(said.get("dry_run")))
     if on:  # before anything slow
         _ = call.paths if on == "dataset" or given.dataset else call.lake
     began = time.monotonic()
@@ -129,24 +113,24 @@ def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Su
     if stored and not call.dry_run:
         reports.keep(report, call.paths)
     call.console.report(report)
-    raise typer.Exit(report.exit_code())
+    click.get_current_context().exit(report.exit_code())
 
 
-def main(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
+def main(app: click.Command, arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code (design 8); never lets an exception through."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     console = Console(json="--json" in given)
     try:
-        code = typer.main.get_command(app).main(given or ["--help"], prog_name="chronicle", standalone_mode=False)
+        code = app.main(given or ["--help"], prog_name="chronicle", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ChronicleError as error:
         console.error(error)
         return error.exit_code
-    except typer.TyperException as error:
+    except click.ClickException as error:
         console.error(UsageError(error.format_message().rstrip("."), hint=f"see `{_help_command(given)}`"))
         return UsageError.exit_code
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, click.Abort):
         say("interrupted: what was published stays; run the same command again and it goes on from there")
         return EXIT_INTERRUPTED
     except BrokenPipeError:

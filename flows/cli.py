@@ -1,15 +1,17 @@
 """The `chronicle` command: the plain verbs, and those that need Prefect, which is imported only when they run."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from chronicle import command
-from chronicle.cli import SOURCES_HELP, AllowQuarantine, Format, Workers, app
+from chronicle.cli import ALLOW_QUARANTINE, FORMAT, WORKERS, app
 from chronicle.command import Call, verb
 from chronicle.errors import ConfigError, UsageError
 
@@ -17,27 +19,26 @@ if TYPE_CHECKING:
     from chronicle.options import PipelineOptions
     from chronicle.reports import Report
 
-Sources = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[SOURCE]", help=f"{SOURCES_HELP} Default: those of the settings.", show_default=False),
-]
-Since = Annotated[
-    str | None, typer.Option(metavar="T", help="Only files modified at or after T: a date, a time, or 24h.", show_default=False)
-]
-Until = Annotated[str | None, typer.Option(metavar="T", help="Only files modified before T.", show_default=False)]
+SOURCES = click.Argument(["sources"], nargs=-1, metavar="[SOURCE]...")
+SINCE = click.Option(["--since"], metavar="T", help="Only files modified at or after T: a date, a time, or 24h.")
+UNTIL = click.Option(["--until"], metavar="T", help="Only files modified before T.")
 
 
-@verb(app, "run", changes=True, keeps=False)
+@verb(app, "run", SOURCES, FORMAT, WORKERS, ALLOW_QUARANTINE, SINCE, UNTIL, changes=True, keeps=False)
 def run(
     call: Call,
-    sources: Sources = None,
-    format: Format = None,
-    workers: Workers = None,
-    allow_quarantine: AllowQuarantine = False,
-    since: Since = None,
-    until: Until = None,
-) -> "Report":
-    """Run the whole pipeline. Ingest, rebuild, materialize and verify, as a Prefect flow."""
+    sources: tuple[str, ...],
+    format: str | None,
+    workers: int | None,
+    allow_quarantine: bool,
+    since: str | None,
+    until: str | None,
+) -> Report:
+    """Run the whole pipeline.
+
+    Ingest, rebuild, materialize and verify, as a Prefect flow. SOURCE is as in `ingest`; without one the sources of the
+    settings are taken.
+    """
     import time
 
     from chronicle.settings import instant_ns
@@ -45,7 +46,7 @@ def run(
     now = time.time_ns()
     options = _options(
         call,
-        sources=tuple(sources or call.settings.sources),
+        sources=sources or call.settings.sources,
         format=format or call.settings.format,
         workers=workers or call.settings.workers,
         allow_quarantine=allow_quarantine or call.settings.allow_quarantine,
@@ -60,7 +61,10 @@ def run(
 
 @verb(app, "serve", keeps=False)
 def serve(call: Call) -> None:
-    """Run the pipeline on a schedule. Cron or interval, as the --config file says, until interrupted."""
+    """Run the pipeline on a schedule.
+
+    Cron or interval, as the --config file says, until interrupted.
+    """
     settings = call.settings
     schedule, seconds = settings.schedule, settings.schedule.interval_seconds
     if (schedule.cron is None) == (seconds is None):
@@ -79,7 +83,7 @@ def serve(call: Call) -> None:
         serve_pipeline(schedule, options)
 
 
-def _options(call: Call, **values: object) -> "PipelineOptions":
+def _options(call: Call, **values: object) -> PipelineOptions:
     """Options of the pipeline from settings and what a verb was told. Raises UsageError when there is no source."""
     from chronicle.options import PipelineOptions
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from datetime import timedelta
 
-from prefect.types.entrypoint import EntrypointType
 from prefect.schedules import Cron, Interval
+from prefect.types.entrypoint import EntrypointType
 
 from chronicle.options import PipelineOptions
 from chronicle.settings import Schedule
