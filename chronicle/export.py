@@ -1,7 +1,7 @@
 """export: facts or tables -> files (design 8, 11).
 
-`--exact` gives back the bytes that came in, from facts. `--format` goes through the hub, from tables: a file for each source in the
-container form in which it came. A file appears whole, by rename, or not at all.
+`--exact` gives back the bytes that came in, from facts. `--format` goes through the hub, from tables: a file for each source, in
+the container form in which it came. A file appears whole, by rename, or not at all.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 
 from chronicle import facts, identity
 from chronicle.errors import IntegrityError, UsageError
+from chronicle.formats import hub
+from chronicle.formats.story import StorylineDocument
 from chronicle.options import ExportOptions
 from chronicle.projection.fold import DocumentFold
 from chronicle.projection.sources import JOURNAL, KnownSource, SourceFold, wanted_documents
 from chronicle.reports import ExportReport
 from chronicle.storage import files
-from chronicle.targets import relative_targets
+from chronicle.storyline.source import StorylineDataSource
+from chronicle.targets import converted, distinct, relative_targets
 
 if TYPE_CHECKING:
     from chronicle.events.log import LogSnapshot
@@ -37,10 +40,10 @@ def export(options: ExportOptions) -> ExportReport:
     report = ExportReport(dataset=options.paths.dataset, to=options.to, dry_run=options.dry_run)
     if options.exact:
         _export_exact(options, report)
-    elif options.format == "agenticmd":
-        _export_markdown(options, report)
+    elif options.format is not None:
+        _export_format(options, report, options.format)
     else:
-        _export_format(options, report)
+        raise UsageError("nothing to export is named", hint="add --exact, or --format with one of " + ", ".join(hub.FORMATS))
     report.seconds = round(time.monotonic() - began, 3)
     return report
 
@@ -139,6 +142,63 @@ def _exact_targets(fold: SourceFold, sources: Mapping[str, KnownSource]) -> dict
                 continue
             is_current = fold.current[key].source_id == source_id
             targets[source_id].append(paths[key] if is_current else f"{paths[key]}@{source_id[:8]}")
+    return targets
+
+
+def _export_format(options: ExportOptions, report: ExportReport, format: str) -> None:
+    hub.check_format(format)
+    source = StorylineDataSource.open(options.paths.storyline)
+    fold = facts.source_fold(facts.pin(options.paths))
+    projection = source.snapshot.projection
+    report.fact_version = (projection.source.fact_version or 0) if projection else 0
+    targets = _converted_targets(fold, format)
+    for source_id, documents in _stories_by_source(source, fold):
+        stories = [story for _, found in sorted(documents.items()) for story in sorted(found, key=_index)]
+        data = hub.from_storyline(format, stories, profile=options.profile)
+        report.documents += len(documents)
+        for target in targets[source_id]:
+            _write(options, report, target, data)
+
+
+def _index(story: StorylineDocument) -> int:
+    return story.origin.index if story.origin else 0
+
+
+def _stories_by_source(
+    source: StorylineDataSource, fold: SourceFold
+) -> Iterator[tuple[str, dict[int, list[StorylineDocument]]]]:
+    """(source id, locator -> stories of that document) of every live source, as soon as all of it was read."""
+    live = fold.live()
+    links = _links(fold, live.values())
+    missing: dict[str, int] = dict.fromkeys(live, 0)
+    owners = {}
+    for story_id, origin in source.origins():
+        owners[story_id] = [
+            source_id for source_id, end in links.get(origin.source_id or "", ()) if (origin.locator or 0) < end
+        ]
+        for source_id in owners[story_id]:
+            missing[source_id] += 1
+    found: dict[str, dict[int, list[StorylineDocument]]] = {source_id: {} for source_id in live}
+    for story in source.stories():
+        locator = (story.origin.locator if story.origin else None) or 0
+        for source_id in owners.get(story.story_id, ()):
+            found[source_id].setdefault(locator, []).append(story)
+            missing[source_id] -= 1
+            if not missing[source_id]:
+                yield source_id, found.pop(source_id)
+
+
+def _converted_targets(fold: SourceFold, format: str) -> dict[str, list[str]]:
+    """Source id -> relative paths: a source of this format keeps its name, another one changes its suffix."""
+    held = {key: receipt for key, receipt in fold.current.items() if fold.known[receipt.source_id].format != JOURNAL}
+    paths = relative_targets(held.values(), {source_id: source.size for source_id, source in fold.known.items()})
+    for key, path in paths.items():
+        known = fold.known[held[key].source_id]
+        if known.format != format:
+            paths[key] = converted(path, format, known.container)
+    targets: dict[str, list[str]] = {}
+    for key, path in distinct(paths).items():
+        targets.setdefault(held[key].source_id, []).append(path)
     return targets
 
 

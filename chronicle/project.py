@@ -38,7 +38,7 @@ class Projector:
 
     def _project(self, document: Document) -> list[StorylineDocument]:
         try:
-            stories = hub.into_stories(document)
+            stories = hub.into(document)
         except InputError as error:
             self._lint(error.kind)
             return []

@@ -84,7 +84,11 @@ def convert(from_: str, to: str, input: bytes | str, *, profile: Profile = "seed
 def into(document: Document) -> list[StorylineDocument]:
     """The stories of one document. Raises what the reader of its format raises, UsageError where there is none."""
     check_format(document.format)
-    return _INTO[document.format](document)
+    stories = _INTO[document.format](document)
+    for index, story in enumerate(stories):
+        if story.origin is not None:
+            story.origin.index = index
+    return stories
 
 
 def document_of(source: bytes, cut: CutSource, document: CutDocument, source_id: str) -> Document:

@@ -31,6 +31,8 @@ class Origin(msgspec.Struct, omit_defaults=True, kw_only=True):
     document_id: str | None = None
     source_id: str | None = None
     locator: int | None = None
+    index: int = 0
+    """Place of the story among those of its document, the root first: tables are not kept in that order."""
     pointer: str | None = None
     """JSON Pointer of an embedded story inside its document; None for the root. A session id for row form A."""
 
