@@ -26,8 +26,9 @@ from chronicle.errors import InputError, ProjectionError, UsageError
 from chronicle.formats import jsontext, openai_rows, residual
 from chronicle.formats.document import Document
 from chronicle.formats.jsontext import Json, Object
+from chronicle.formats.openai_identity import identity, row_sessions
 from chronicle.formats.openai_message import read, result_marks, role_of, usage_metrics
-from chronicle.formats.openai_shapes import Form, identity, lists_of, recognise, row_sessions, unsupported
+from chronicle.formats.openai_shapes import Form, lists_of, recognise, unsupported
 from chronicle.formats.openai_story import Builder, Slot, Slots, marks_at
 from chronicle.formats.story import Agent, Origin, Residual, StorylineDocument, Turn
 

@@ -12,33 +12,28 @@ an array, so their pointers begin with `/0`, `/1`, ...
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from chronicle import identity as ids
-from chronicle.errors import InputError
 from chronicle.formats import jsontext
 from chronicle.formats.jsontext import Json, Number, Object
+from chronicle.formats.openai_identity import identity, name_of
 from chronicle.formats.openai_message import (
     answered_id,
     embedded_call,
-    merged,
     read,
-    result_marks,
     role_of,
     with_extra,
 )
-from chronicle.formats.openai_shapes import Top, identity, lists_of, members_of, name_of
+from chronicle.formats.openai_row import Row, instant, key_of, model_of, row_turn, step_of
+from chronicle.formats.openai_shapes import Top, lists_of, members_of
 from chronicle.formats.openai_story import NOWHERE, Builder, Slot, Slots, marks_at
 from chronicle.formats.story import Agent, StorylineDocument, Turn
 
 _Answer = TypeVar("_Answer")
 _STATED = ("session_id", "step_id", "agent_id", "meta_json", "agent_model", "llm_model", "run_id", "run_bucket", "job_id")
 _CONTEXT = ("system", "developer", "user", "assistant")
-_STEP = re.compile(r"[1-9][0-9]{0,8}")
 _BETWEEN = b" \t\r\n,"
 
 
@@ -87,19 +82,19 @@ def rows_of(source: Json, form: str) -> list[Json]:
 
 def into(document_id: str, rows: Sequence[Json], at: str) -> Rows:
     """Stories of the rows, one a session in order of first appearance. `at` is the pointer of the array of rows."""
-    sessions: dict[str | None, list[int]] = {}
+    sessions: dict[str | None, list[tuple[int, Object]]] = {}
     for i, row in enumerate(rows):
         if isinstance(row, Object):
             stated = dict(row).get("session_id")
-            sessions.setdefault(None if stated is None else name_of(jsontext.dump(stated)), []).append(i)
+            sessions.setdefault(None if stated is None else name_of(jsontext.dump(stated)), []).append((i, row))
     made = Rows([], {}, {})
     words = [""] * len(rows)
     for session, members in (sessions or {None: []}).items():
         discriminator = session or "" if len(sessions) > 1 else ""
         fold = _Fold()
-        for i in sorted(members, key=lambda i: _order(rows[i])):
-            fold.row(rows[i], i)
-        story = fold.story(ids.story_id(document_id, discriminator), session, rows[members[0]] if members else None)
+        for i, row in sorted(members, key=_order):
+            fold.row(row, i)
+        story = fold.story(ids.story_id(document_id, discriminator), session, members[0][1] if members else Object())
         slots = Slots(story)
         for i, done in fold.done.items():
             answer = slots.encode([done.response]) if done.response else []
@@ -114,15 +109,9 @@ def into(document_id: str, rows: Sequence[Json], at: str) -> Rows:
     return made
 
 
-def _order(row: Json) -> tuple[bool, int]:
-    step = _step(row)
+def _order(numbered: tuple[int, Object]) -> tuple[bool, int]:
+    step = step_of(numbered[1])
     return (step is None, step or 0)
-
-
-def _step(row: Json) -> int | None:
-    """The step id where it is a positive integer of a size that a table holds."""
-    value = row.get("step_id") if isinstance(row, Object) else None
-    return int(value.text) if isinstance(value, Number) and _STEP.fullmatch(value.text) else None
 
 
 class _Done(NamedTuple):
@@ -149,10 +138,9 @@ class _Fold:
         self._steps: list[int | None] = []
         self._ids: dict[int, int] = {}
 
-    def row(self, row: Json, index: int) -> None:
+    def row(self, row: Object, index: int) -> None:
         """Add one row, the `index`-th of the document."""
-        assert isinstance(row, Object)
-        one = _One(row, self._known, first=not self.done)
+        one = Row(row, self._known, first=not self.done)
         self._steps.append(one.step)
         # The model was given less than the row before had: its history was cut, changed or left out.
         one.reset = one.prefix < self._given and not one.first
@@ -171,7 +159,7 @@ class _Fold:
                 one.note(message, f"messages/{i}")
         self._finish(one, index)
 
-    def _new(self, message: Json, i: int, one: _One) -> Slot:
+    def _new(self, message: Json, i: int, one: Row) -> Slot:
         """A message that no row before had: a turn of its own, or a result."""
         role = role_of(message)
         if role in ("tool", "function") and isinstance(message, Object):
@@ -194,16 +182,16 @@ class _Fold:
             made.nllm = 1 if made.src == "agent" and i > one.boundary else None
         return turn, 0
 
-    def _result(self, message: Object, i: int, one: _One) -> Slot:
+    def _result(self, message: Object, i: int, one: Row) -> Slot:
         """The latest turn that holds the call, else this row's response, which comes later."""
         ident = answered_id(message)
         holder = self._builder.latest_call(ident) if ident is not None else None
         if holder is None:
-            one.waiting.append(i)
+            one.waiting.append((i, message))
             return NOWHERE
         return self._builder.result(holder[0], holder[1], message, collapse=True)
 
-    def _finish(self, one: _One, index: int) -> None:
+    def _finish(self, one: Row, index: int) -> None:
         builder = self._builder
         answer: Slot | None = None
         if one.answer is not None and one.output_at is None:
@@ -211,8 +199,8 @@ class _Fold:
             answer = (one.response, 0)
         for i in one.same_as_response:
             one.slots[i] = answer or NOWHERE
-        for i in one.waiting:
-            one.slots[i] = self._late_result(one.messages[i], one)
+        for i, message in one.waiting:
+            one.slots[i] = self._late_result(message, one)
         if one.response is not None:
             self._output(builder.turns[one.response], one)
         owner = one.response if one.response is not None else one.request
@@ -222,16 +210,15 @@ class _Fold:
             if turn is not None and one.step is not None:
                 self._ids[turn] = 2 * one.step - offset
             if turn is not None:
-                builder.turns[turn].ts = _instant(one.row.get("created_at")) or builder.turns[turn].ts
+                builder.turns[turn].ts = instant(one.row.get("created_at")) or builder.turns[turn].ts
         self._known = list(zip(one.keys, one.slots, strict=True))
         if answer is not None and not one.same_as_response:
-            self._known.append((_key(one.answer), answer))
+            self._known.append((key_of(one.answer), answer))
         self._given = len(one.messages)
         has_list = one.has_messages
         self.done[index] = _Done(one.slots if has_list else None, answer, one.shapes, owner)
 
-    def _late_result(self, message: Json, one: _One) -> Slot:
-        assert isinstance(message, Object)
+    def _late_result(self, message: Object, one: Row) -> Slot:
         ident = answered_id(message)
         holder = self._builder.latest_call(ident) if ident is not None else None
         if holder is not None:
@@ -243,7 +230,7 @@ class _Fold:
             turn = self._builder.add(read(Object([("role", "system"), ("content", "")])))
         return self._builder.result(turn, ident, message, collapse=True)
 
-    def _turn(self, message: Json, one: _One, where: str) -> int:
+    def _turn(self, message: Json, one: Row, where: str) -> int:
         reading = read(message)
         one.shapes.update((f"{where}/{key}", words) for key, words in reading.marks.items())
         turn = self._builder.add(reading)
@@ -254,7 +241,7 @@ class _Fold:
             one.reset = False
         return turn
 
-    def _output(self, turn: Turn, one: _One) -> None:
+    def _output(self, turn: Turn, one: Row) -> None:
         turn.src, turn.nllm, turn.model = "agent", 1, turn.model or one.model
         name = None if turn.tool_calls else embedded_call(turn.msg)
         if name is not None:
@@ -262,9 +249,9 @@ class _Fold:
             word = step.text if isinstance(step, Number) else str(len(self._steps))
             self._builder.derive(turn, f"embedded-{word}-{name}", name)
 
-    def story(self, story_id: str, session: str | None, first: Json) -> StorylineDocument:
+    def story(self, story_id: str, session: str | None, first: Object) -> StorylineDocument:
         """The story of all rows so far."""
-        stated = dict(first) if isinstance(first, Object) else {}
+        stated = dict(first)
         _, agent, run = identity({key: jsontext.dump(stated[key]) for key in _STATED if key in stated})
         turns, lints = self._builder.finish(), self._builder.lints
         steps = [step for step in self._steps if step is not None]
@@ -281,160 +268,11 @@ class _Fold:
         return StorylineDocument(
             story_id=story_id,
             session=session or story_id or "openai-import",
-            agent=Agent(id=agent or "openai-import", model=_model(stated), tools=tools),
+            agent=Agent(id=agent or "openai-import", model=model_of(stated), tools=tools),
             turns=turns,
             run=run,
             lints=dict(lints),
         )
-
-
-class _One:
-    """One row on its way: what is history, what is new, where the request and the output are."""
-
-    def __init__(self, row: Object, known: list[tuple[bytes, Slot]], *, first: bool) -> None:
-        self.row, self.first = row, first
-        member = dict(row)
-        listed, response = member.get("messages"), member.get("response")
-        self.messages: list[Json] = []
-        self.has_messages = isinstance(listed, list) and not isinstance(listed, Object)
-        if isinstance(listed, list) and not isinstance(listed, Object):
-            self.messages += listed
-        self.answer = response if isinstance(response, Object) else None
-        self.step, self.model = _step(row), _model(member)
-        self.keys = [_key(message) for message in self.messages]
-        self.slots, self.prefix = _history(self.keys, known)
-        self._was_known = [slot != NOWHERE for slot in self.slots]
-        roles = [role_of(message) for message in self.messages]
-        self.request_at = max((i for i, role in enumerate(roles) if role == "user"), default=None)
-        self.output_at = None if _says(self.answer) else self._output(roles)
-        ends = (self.request_at, self.output_at, len(roles))
-        self.boundary = next(end for end in ends if end is not None)
-        self.reset = False
-        self.request: int | None = None
-        self.response: int | None = None
-        self.waiting: list[int] = []
-        self.same_as_response: list[int] = []
-        self.shapes: dict[str, list[str]] = {}
-        self._answer_key = _key(self.answer) if _says(self.answer) else None
-
-    def _output(self, roles: Sequence[str]) -> int | None:
-        """The last assistant message after the request that says something, unless it is history."""
-        after = -1 if self.request_at is None else self.request_at
-        for i in range(len(roles) - 1, after, -1):
-            if roles[i] == "assistant" and _says(self.messages[i]):
-                return None if self._was_known[i] and i < len(roles) - 1 else i
-        return None
-
-    def is_history(self, i: int) -> bool:
-        """Whether a message was given before, and not asked once more."""
-        return self._was_known[i] and i < len(self.messages) - 1
-
-    def is_response(self, i: int) -> bool:
-        """Whether a message says the same as the row's response."""
-        return self.keys[i] == self._answer_key
-
-    def note(self, message: Json, where: str, *, result: bool = False) -> None:
-        """Note the shape of a message that makes no turn of its own here."""
-        if not isinstance(message, Object):
-            return
-        tool = result or role_of(message) in ("tool", "function")
-        marks = result_marks(message) if tool else read(message).marks
-        self.shapes.update((f"{where}/{key}", words) for key, words in marks.items())
-
-
-def _history(keys: Sequence[bytes], known: Sequence[tuple[bytes, Slot]]) -> tuple[list[Slot], int]:
-    """Slots of the messages that are known, and how many of the first are the same in the same places.
-
-    After the common prefix messages are found again in their order, so history that lost something in the middle
-    or got another system prompt is still history.
-    """
-    prefix = 0
-    while prefix < min(len(keys), len(known)) and keys[prefix] == known[prefix][0]:
-        prefix += 1
-    places: dict[bytes, list[int]] = {}
-    for at in range(prefix, len(known)):
-        places.setdefault(known[at][0], []).append(at)
-    slots = [slot for _, slot in known[:prefix]]
-    cursor = prefix
-    for key in keys[prefix:]:
-        found = places.get(key, [])
-        at = bisect_left(found, cursor)
-        slots.append(known[found[at]][1] if at < len(found) else NOWHERE)
-        cursor = found[at] + 1 if at < len(found) else cursor
-    return slots, prefix
-
-
-def _key(message: Json) -> bytes:
-    """What makes two messages the same: role, content, calls, answered call; not how absence is spelled."""
-    if not isinstance(message, Object):
-        return jsontext.dump(message)
-    member = dict(message)
-    content, calls = member.get("content"), member.get("tool_calls")
-    said = ["" if content is None else content, member.get("refusal"), calls or None, member.get("function_call")]
-    return jsontext.dump([member.get("role", "assistant"), *said, member.get("tool_call_id"), member.get("name")])
-
-
-def _says(message: Json) -> bool:
-    """Whether a message has content, a refusal or calls."""
-    if not isinstance(message, Object):
-        return False
-    member = dict(message)
-    return any(member.get(key) not in (None, "", []) for key in ("content", "refusal", "tool_calls", "function_call"))
-
-
-# -- what a row states --------------------------------------------------------------------------------------------
-
-
-def _model(member: Mapping[str, Json]) -> str | None:
-    for key in ("agent_model", "llm_model"):
-        value = member.get(key)
-        if isinstance(value, str) and value:
-            return jsontext.plain(value)
-    return None
-
-
-def row_turn(turn: Turn, row: Object) -> None:
-    """Metrics and latencies of a row on the turn that it made."""
-    state = _object(_object(row.get("meta_json")).get("env_state"))
-    metrics = Object((key, value) for key, value in row if "reward" in key and isinstance(value, Number))
-    for key, value in state:
-        if isinstance(value, Number) and any(word in key for word in ("token", "latency", "ttft")):
-            metrics.append(("latency_ms" if key == "total_latency_ms" else key, value))
-    if metrics:
-        turn.metrics = merged(turn.metrics, metrics)
-    turn.latency_ms = _integer(state.get("total_latency_ms"))
-    turn.ttft_ms = _integer(state.get("ttft_ms"))
-
-
-def _object(value: Json) -> Object:
-    """An object, also one that stands in a string; empty for anything else."""
-    if isinstance(value, str) and value.lstrip().startswith("{"):
-        try:
-            value = jsontext.parse(value)
-        except InputError:
-            return Object()
-    return value if isinstance(value, Object) else Object()
-
-
-def _integer(value: Json) -> int | None:
-    return int(value.text) if isinstance(value, Number) and re.fullmatch(r"-?[0-9]{1,15}", value.text) else None
-
-
-def _instant(value: Json) -> str | None:
-    """A row's time as text: a string as it is, Unix seconds (from 1e11 on milliseconds) as RFC 3339."""
-    if isinstance(value, str):
-        return value if value and value == jsontext.plain(value) else None
-    if not isinstance(value, Number) or not re.fullmatch(r"[0-9]{1,14}(\.[0-9]{1,12})?", value.text):
-        return None
-    whole, _, part = value.text.partition(".")
-    seconds = int(whole)
-    if seconds >= 10**11:
-        seconds, millis = divmod(seconds, 1000)
-        part = f"{millis:03d}"
-    if seconds >= 253_402_300_800:  # the year 10000
-        return None
-    fraction = part.rstrip("0")
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{'.' if fraction else ''}{fraction}Z"
 
 
 # -- out of Storyline ---------------------------------------------------------------------------------------------

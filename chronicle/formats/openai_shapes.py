@@ -43,7 +43,7 @@ class _Message(msgspec.Struct):
     source: msgspec.Raw = _ABSENT
 
 
-class _Row(msgspec.Struct):
+class RowProbe(msgspec.Struct):
     """What tells a row of form A."""
 
     session_id: msgspec.Raw = _ABSENT
@@ -54,11 +54,11 @@ class _Row(msgspec.Struct):
 
 _LIST = msgspec.json.Decoder(list[_Message])
 _ONE = msgspec.json.Decoder(_Message)
-_ROW = msgspec.json.Decoder(_Row)
+ROW = msgspec.json.Decoder(RowProbe)
 _RAWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ANY = msgspec.json.Decoder()
 # What msgspec raises for text that is not JSON to it, or whose strings are not UTF-8.
-_REFUSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+REFUSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 ENVELOPES = ("messages", "conversations", "conversation", "traj", "history", "trajectory", "dialog", "dialogue", "chat")
 """Members whose list holds the messages of one conversation, in the order in which they are tried."""
@@ -96,7 +96,7 @@ def _array(elements: Sequence[bytes]) -> Form | None:
     kind = _kind(elements)
     if kind == "messages":
         return Form("B3", ("",))
-    rows = [_probe(_ROW, _Row, element) for element in elements]
+    rows = [probe(ROW, RowProbe, element) for element in elements]
     named = [row for row in rows if row is not None and (_set(row.messages) or _set(row.response))]
     # A row that lost its id is still a row among rows; an array without any is a container of documents.
     if len(named) == len(rows) and any(_set(row.session_id) and _set(row.step_id) for row in named):
@@ -184,7 +184,7 @@ def unsupported(value: Top) -> str | None:
 def _text(value: Mapping[str, bytes], key: str) -> str:
     """The string at a key; empty where there is none."""
     if key in value:
-        found = _decoded(value[key])
+        found = decoded(value[key])
         if isinstance(found, str):
             return found
     return ""
@@ -277,7 +277,7 @@ def _list_kind(text: bytes) -> str:
         return "other"
     try:
         return _judge(_LIST.decode(text))
-    except _REFUSED:
+    except REFUSED:
         pass
     try:
         start = len(text) - len(text.lstrip())
@@ -289,10 +289,10 @@ def _list_kind(text: bytes) -> str:
 def _kind(elements: Sequence[bytes]) -> str:
     if not elements:
         return "empty"
-    first = _probe(_ONE, _Message, elements[0])
+    first = probe(_ONE, _Message, elements[0])
     if first is None or not (_set(first.role) or _set(first.type) or _set(first.sender) or _set(first.action)):
         return "other"
-    return _judge(_probe(_ONE, _Message, element) for element in elements)
+    return _judge(probe(_ONE, _Message, element) for element in elements)
 
 
 def _judge(messages: Iterable[_Message | None]) -> str:
@@ -329,7 +329,7 @@ def _other(message: _Message) -> str:
 
 
 def _has_blocks(content: bytes) -> bool:
-    parts = _decoded(content)
+    parts = decoded(content)
     return isinstance(parts, list) and any(
         isinstance(part, dict) and part.get("type") in ("tool_use", "tool_result") for part in parts
     )
@@ -339,13 +339,13 @@ def _set(value: msgspec.Raw) -> bool:
     return bytes(value) != b""
 
 
-def _probe(decoder: msgspec.json.Decoder[Any], shape: type[Any], text: bytes) -> Any:
+def probe(decoder: msgspec.json.Decoder[Any], shape: type[Any], text: bytes) -> Any:
     """Some members of one object; None where the text is no object."""
     if not text.lstrip().startswith(b"{"):
         return None
     try:
         return decoder.decode(text)
-    except _REFUSED:
+    except REFUSED:
         pass
     members = members_of(text)
     fields = [(field.name, field.encode_name) for field in msgspec.structs.fields(shape)]
@@ -359,7 +359,7 @@ def members_of(text: bytes) -> dict[str, bytes]:
         return {}
     try:
         return {key: bytes(found) for key, found in _RAWS.decode(text).items()}
-    except _REFUSED:
+    except REFUSED:
         pass
     try:
         return {key: text[a:b] for key, a, b in jsontext.members(text, start)}
@@ -367,88 +367,9 @@ def members_of(text: bytes) -> dict[str, bytes]:
         return {}
 
 
-def _decoded(text: bytes) -> Any:
+def decoded(text: bytes) -> Any:
     """A value that any reader takes; None for all others."""
     try:
         return _ANY.decode(text)
-    except _REFUSED:
+    except REFUSED:
         return None
-
-
-# -- identity -----------------------------------------------------------------------------------------------------
-
-
-def identity(value: Top) -> tuple[str | None, str | None, str | None]:
-    """(session id, agent id, run id) that a document states at its top level; of rows those of the first row."""
-    if not isinstance(value, Mapping):
-        first = members_of(value[0]) if value else {}
-        return identity(first) if "step_id" in first or "session_id" in first else (None, None, None)
-    if "session_steps" in value:
-        rows = _first_element(value["session_steps"])
-        if rows is not None:
-            return identity([rows])
-    session = _first(value, ("session_id", "conversation_id", "thread_id", "id"))
-    if session is None and "metadata" in value:
-        session = name_of(members_of(value["metadata"]).get("session_id"))
-    if session is None:
-        session = _first(value, ("custom_id",))
-    agent = _first(value, ("agent_id",)) or _meta_source(value) or _first(value, ("agent_model", "llm_model", "model"))
-    return session, agent, _first(value, ("run_id", "run_bucket", "job_id"))
-
-
-def _first(value: Mapping[str, bytes], keys: Sequence[str]) -> str | None:
-    for key in keys:
-        if key in value:
-            found = name_of(value[key])
-            if found is not None:
-                return found
-    return None
-
-
-def _first_element(text: bytes) -> bytes | None:
-    start = len(text) - len(text.lstrip())
-    if not text.startswith(b"[", start):
-        return None
-    try:
-        for a, b in jsontext.elements(text, start):
-            return text[a:b]
-    except InputError:
-        pass
-    return None
-
-
-def _meta_source(value: Mapping[str, bytes]) -> str | None:
-    """`source` of a row's `meta_json`, which is an object or a string that holds one."""
-    if "meta_json" not in value or "step_id" not in value:
-        return None
-    text = value["meta_json"]
-    inner = _decoded(text)
-    if isinstance(inner, str):
-        text = inner.encode("utf-8", "replace")
-    return name_of(members_of(text).get("source"))
-
-
-def name_of(text: bytes | None) -> str | None:
-    """A string or number text as a name: not empty, without unpaired surrogates; None for any other value."""
-    text = (text or b"").strip()
-    if text[:1] == b'"':
-        try:
-            found = _ANY.decode(text)
-        except _REFUSED:
-            try:
-                found = jsontext.parse(text)
-            except InputError:
-                return None
-        return (jsontext.plain(found) or None) if isinstance(found, str) else None
-    if text[:1].isdigit() or text[:1] == b"-":
-        return text.decode("ascii", "replace")
-    return None
-
-
-def row_sessions(rows: Sequence[bytes]) -> list[str | None]:
-    """The session id that each row of form A states; None where it states none."""
-    found: list[str | None] = []
-    for text in rows:
-        row = _probe(_ROW, _Row, text)
-        found.append(None if row is None else name_of(bytes(row.session_id)))
-    return found

@@ -13,12 +13,12 @@ from typing import TypeAlias
 
 from chronicle.formats import jsontext
 from chronicle.formats.jsontext import Json, Object
+from chronicle.formats.openai_content import read_content
 from chronicle.formats.openai_message import (
     DERIVED,
     Marks,
     Reading,
     answered_id,
-    read_content,
     results_of,
     role_of,
     write_message,
