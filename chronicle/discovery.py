@@ -1,0 +1,88 @@
+"""Where stories are: `expand_story_locations` finds every event log below a root (design 3).
+
+A log is a directory named `events.lance` that holds `_manifest.json`; nothing else takes part, Markdown least of all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from chronicle.errors import ConfigError
+from chronicle.layout import CURRENT, MANIFEST
+from chronicle.storage import files
+
+LOG = "events.lance"
+MAX_DEPTH = 32
+MAX_DIRECTORIES = 1_000_000
+
+_DERIVED = frozenset({"storyline", "agenticmd", "ops"})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """One event log with the place of its tables, which need not exist."""
+
+    name: str
+    """Dataset of a lake, with the way to that lake before it where the root is not the lake; else the directory."""
+    kind: Literal["lake", "run"]
+    """`lake`: `events/<dataset>/events.lance`. `run`: `<agent>/<run>/events.lance`, as the peer lays it out."""
+    events: str
+    storyline: str
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether tables were ever committed."""
+        return files.exists(f"{self.storyline}/{CURRENT}")
+
+
+def expand_story_locations(root: str) -> list[Location]:
+    """All event logs below a local directory, sorted by name; none where there is no such directory.
+
+    Does not follow links, enter Lance datasets, Storyline stores or hidden directories. Raises ConfigError for a tree that is
+    deeper than MAX_DEPTH or has more than MAX_DIRECTORIES directories, and for one that cannot be listed.
+    """
+    return sorted(_location(root, relative) for relative in _logs(root))
+
+
+def _logs(root: str) -> Iterator[str]:
+    """Directories, relative to the root, in which an event log lies."""
+    pending = [""]
+    seen = 0
+    while pending:
+        at = pending.pop()
+        seen += 1
+        if seen > MAX_DIRECTORIES or at.count("/") >= MAX_DEPTH:
+            raise ConfigError(
+                f"{root} is too large a tree to look for datasets in", hint="give the lake itself, or a dataset", path=root
+            )
+        names = set(_directories(os.path.join(root, at)))
+        if LOG in names and files.exists(os.path.join(root, at, LOG, MANIFEST)):
+            yield at
+        if "events" in names:
+            names -= _DERIVED  # the other layers of a lake hold no log
+        for name in names:
+            below = f"{at}/{name}" if at else name
+            if not name.startswith(".") and not name.endswith(".lance") and not files.exists(os.path.join(root, below, CURRENT)):
+                pending.append(below)
+
+
+def _directories(path: str) -> list[str]:
+    try:
+        with files.translated(path), os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except LookupError:  # vanished meanwhile, or not there at all
+        return []
+
+
+def _location(root: str, relative: str) -> Location:
+    segments = relative.split("/") if relative else []
+    events = os.path.join(root, relative, LOG)
+    if "events" in segments[:-1]:
+        at = segments.index("events")
+        dataset = segments[at + 1 :]
+        storyline = os.path.join(root, *segments[:at], "storyline", *dataset)
+        return Location("/".join([*segments[:at], *dataset]), "lake", events, storyline)
+    return Location(relative or ".", "run", events, os.path.join(root, relative, "storyline"))
