@@ -93,12 +93,25 @@ class _Cutter:
         bad = self._encoding(whole)
         if self.forced == "jsonl" or bad is not None:
             documents = self._each(slices.lines(self.source, whole))
-            if bad is not None and not any(_complete(each) for each in documents):
+            if bad is not None and not self._are_lines(documents):
                 raise bad
             return "jsonl", self._readable(documents, tail)
         if self.forced == "concatenated":
-            return "concatenated", self._readable(self._chain(whole) or [], tail)
+            documents = self._chain(whole) or []
+            found = ("concatenated", self._readable(documents, tail)) if documents else self._broken_chain(whole)
+            if found is None:
+                raise self._broken(whole)
+            return found
+        if self.forced == "array" and self.source[whole.start] != ARRAY:
+            raise InputError("no array", hint="an array of documents was asked for", kind="unreadable")
         return self._detected(whole)
+
+    def _are_lines(self, documents: list[CutDocument]) -> bool:
+        """Whether the lines of a source that is not all UTF-8 are documents, so that the bad ones can be set aside."""
+        if all(each.fault for each in documents):
+            return False
+        broken = sum(each.fault in ("member:unreadable", "member:truncated") for each in documents)
+        return self.is_lines or self.forced == "jsonl" or broken < sum(map(_complete, documents))
 
     def _encoding(self, whole: Slice) -> InputError | None:
         """Why the source is not UTF-8, if only some of its lines may not be; raises where it is hopeless."""

@@ -7,6 +7,7 @@ for ATIF), then what has the shape of a format, last ATIF by the look of its ste
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import NamedTuple
 
 from chronicle.formats import openai_msg
@@ -112,7 +113,8 @@ _FRONTMATTER = re.compile(rb"---[ \t]*\r?\n(?:(?!---)[^\n]*\n)*?format:[ \t]*[\"
 _CASSETTE = re.compile(rb"(?:---[ \t]*\r?\n|#[^\n]*\n|\s)*(?:version:[^\n]*\n|recorded_with:[^\n]*\n)*interactions:")
 _STREAM = re.compile(rb"\s*(?::[^\n]*\n\s*|(?:id|event|retry):[^\n]*\n\s*)*(?:data|event):")
 
-_CLAUDE_MARKS = ("parentUuid", "leafUuid", "isSidechain", "sessionId", "messageId")
+_CLAUDE_MARKS = ("parentUuid", "leafUuid", "isSidechain")
+_CLAUDE_TYPES = ("user", "assistant", "system", "summary", "progress", "attachment", "queue-operation", "file-history-snapshot")
 _CODEX_TYPES = ("session_meta", "turn_context", "response_item", "event_msg", "compacted")
 _STREAM_TYPES = ("message_start", "message_delta", "message_stop", "ping")
 _SESSION_KEYS = ("session", "session_id", "story_id")
@@ -159,15 +161,19 @@ def _native_log(value: dict[str, bytes]) -> str | None:
         return "gemini-cli-log"
     if kind == "gemini" and "content" in value:
         return "gemini-cli-log"
+    if "messages" in value:
+        return None
     if _is_openhands_event(value):
         return "openhands-log"
-    if kind is None or "messages" in value:
+    if kind is None:
         return None
     if kind in _CODEX_TYPES and "payload" in value:
         return "codex-log"
     if any(key in value for key in _CLAUDE_MARKS):
         return "claude-code-log"
-    if "parentId" in value or (kind == "session" and "cwd" in value and "id" in value):
+    if kind in _CLAUDE_TYPES and ("sessionId" in value or "messageId" in value):
+        return "claude-code-log"
+    if ("parentId" in value and "timestamp" in value) or (kind == "session" and "cwd" in value):
         return "pi-log"
     return None
 
@@ -228,9 +234,13 @@ def _openai(value: Top) -> Verdict | None:
     form = openai_msg.recognise(value)
     if form is None:
         return None
-    where = ", ".join(f"`{pointer}`" for pointer in form.lists if pointer) or "its elements"
-    reason = f"form {form.name} of OpenAI messages: {where}"
-    return Verdict("openai_msg", reason, form=form.name, lists=tuple(form.lists))
+    return Verdict("openai_msg", _form_reason(form.name, form.lists), form=form.name, lists=form.lists)
+
+
+@cache
+def _form_reason(name: str, lists: tuple[str, ...]) -> str:
+    # One text for all documents of a file, not one each.
+    return f"form {name} of OpenAI messages, in {', '.join(filter(None, lists)) or 'the value itself'}"
 
 
 def _by_steps(value: dict[str, bytes]) -> Verdict | None:
