@@ -7,13 +7,13 @@ Library modules are imported inside the verbs, so that `chronicle --help` loads 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from chronicle.command import Call, Verbs, verb
 from chronicle.console import Lines
-from chronicle.errors import UsageError
+from chronicle.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from chronicle.reports import Report
@@ -49,6 +49,28 @@ FROM_ROW = click.Option(
     ["--from-row"], type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Begin at this row of the log."
 )
 LIMIT = click.Option(["--limit"], type=click.IntRange(min=0), metavar="N", help="At most this many.")
+SQL = click.Argument(["sql"], metavar="SQL")
+TIMEOUT = click.Option(
+    ["--timeout"], type=click.FloatRange(min=0), default=300.0, show_default=True, metavar="S", help="Stop after so many seconds."
+)
+MEMORY = click.Option(["--memory"], default="2GB", show_default=True, metavar="M", help="Memory that the query may use.")
+ROW_FORMAT = click.Option(
+    ["--format"],
+    type=click.Choice(("table", "jsonl", "csv", "parquet")),
+    help="How to print rows; a table on a terminal, else JSON lines.",
+)
+IN = click.Argument(["source"], metavar="IN")
+OUT = click.Argument(["target"], metavar="OUT")
+FROM = click.Option(["from_", "--from"], required=True, metavar="F", help="Format of IN: atif, openai_msg, storyline.")
+CONVERT_TO = click.Option(["--to"], required=True, metavar="F", help="Format of OUT.")
+STRICT = click.Option(["--strict"], is_flag=True, help="Write nothing where something would be lost; exit 65.")
+RESIDUAL = click.Option(
+    ["--residual"],
+    type=click.Choice(("carry", "drop")),
+    default="carry",
+    show_default=True,
+    help="Whether what OUT cannot say travels along in it.",
+)
 ENTRY = click.Argument(["id"], metavar="ID")
 ENTRY_OR_ALL = click.Argument(["id"], metavar="[ID]", required=False)
 
@@ -156,6 +178,46 @@ def replay(call: Call, session: str | None, from_row: int, limit: int | None) ->
     with Lines() as lines:
         for _, record in store.replay(session_id=session, start=from_row, limit=limit):
             lines.add(record.text)
+
+
+@verb(app, "query", SQL, LIMIT, TIMEOUT, MEMORY, ROW_FORMAT, on="lake")
+def query(call: Call, sql: str, limit: int | None, timeout: float, memory: str, format: str | None) -> None:
+    """Ask the tables with SQL.
+
+    One SELECT over runs, steps and tool_calls; over a whole lake they have a column `dataset`.
+    """
+    from chronicle.options import QueryOptions
+    from chronicle.query import query as run
+    from chronicle.rows import write_rows
+
+    asked = QueryOptions(
+        lake=call.lake, sql=sql, dataset=call.settings.dataset, limit=limit, timeout_seconds=timeout, memory=memory
+    )
+    with run(asked) as result:
+        for warning in result.warnings:
+            call.console.note(f"warning: {warning}")
+        shown = format or ("table" if call.console.for_people else "jsonl")
+        write_rows(shown, result.schema, result.batches(), call.console)
+
+
+@verb(app, "convert", IN, OUT, FROM, CONVERT_TO, STRICT, RESIDUAL, PROFILE, on=None, changes=True)
+def convert(call: Call, source: str, target: str, **flags: Any) -> Report | None:
+    """Convert a file to another format.
+
+    Through Storyline, without a lake. IN and OUT may be - for standard input and output.
+    """
+    from chronicle.convert import STDIO
+    from chronicle.convert import convert as run
+    from chronicle.options import ConvertOptions
+
+    report = run(ConvertOptions(source=source, target=target, dry_run=call.dry_run, **flags))
+    if target != STDIO or call.dry_run:
+        return report
+    if report.lost:  # stdout is the file's, so the report cannot stand there
+        raise InputError(
+            f"{len(report.lost)} places would be lost, first {report.lost[0]}", hint="leave --strict out", kind="lossy"
+        )
+    return None
 
 
 @verb(app, "list", on="lake")

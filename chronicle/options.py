@@ -105,6 +105,24 @@ class QueryOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertOptions:
+    """A file of one format -> a file of another."""
+
+    source: str
+    """Path, or `-` for standard input."""
+    target: str
+    """Path, or `-` for standard output."""
+    from_: str
+    to: str
+    strict: bool = False
+    """Write nothing where something would be lost."""
+    residual: Literal["carry", "drop"] = "carry"
+    """Whether what the target cannot say travels in `extra.chronicle`."""
+    profile: Literal["seed", "peer"] = "seed"
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions:
     """Sources -> facts -> tables and Markdown, verified. Plain JSON values, so that a scheduler can keep them."""
 

@@ -1,0 +1,108 @@
+"""Rows of a query on stdout: a table for people, JSON lines, CSV or Parquet for the rest (design 8)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from chronicle.console import Console, Lines, write
+from chronicle.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TABLE_ROWS = 1_000
+"""A table is laid out as a whole, so it is not for more rows than anybody reads."""
+
+Batches = Iterable["pa.RecordBatch"]
+
+
+def write_rows(format: str, schema: pa.Schema, batches: Batches, console: Console) -> None:
+    """Write record batches of a schema in one of FORMATS. Raises UsageError for Parquet on a terminal."""
+    _WRITERS[format](schema, batches, console)
+
+
+def _values(batches: Batches) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _table(schema: pa.Schema, batches: Batches, console: Console) -> None:
+    rows = _values(batches)
+    console.table(schema.names, itertools.islice(rows, TABLE_ROWS))
+    if next(rows, None) is not None:
+        console.note(f"the first {TABLE_ROWS} rows are shown; --format jsonl, csv or parquet gives all of them")
+
+
+def _jsonl(schema: pa.Schema, batches: Batches, console: Console) -> None:
+    encode = msgspec.json.Encoder(enc_hook=str, decimal_format="string").encode
+    names = _distinct(schema.names)
+    with Lines() as lines:
+        for row in _values(batches):
+            lines.add(encode(dict(zip(names, row, strict=True))))
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Column names as JSON members: a name that was there already gets `_2`, `_3`."""
+    seen: dict[str, int] = {}
+    out = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        out.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return out
+
+
+def _csv(schema: pa.Schema, batches: Batches, console: Console) -> None:
+    nested = msgspec.json.Encoder(enc_hook=str)
+    with Lines() as lines:
+        for row in itertools.chain([tuple(schema.names)], _values(batches)):
+            line = io.StringIO()
+            cells = [nested.encode(cell).decode() if isinstance(cell, dict | list | bool) else cell for cell in row]
+            csv.writer(line, lineterminator="").writerow(cells)
+            lines.add(line.getvalue().encode("utf-8", "backslashreplace"))
+
+
+def _parquet(schema: pa.Schema, batches: Batches, console: Console) -> None:
+    if sys.stdout.isatty():
+        raise UsageError("Parquet is not for a terminal", hint="write it to a file: … --format parquet > rows.parquet")
+    import pyarrow.parquet as parquet
+
+    pipe = _Pipe()
+    with parquet.ParquetWriter(pipe, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+class _Pipe(io.RawIOBase):
+    """Standard output as Arrow wants a file: it knows how far it is and cannot go back."""
+
+    def __init__(self) -> None:
+        self._at = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, data: Any) -> int:
+        piece = bytes(data)
+        write(piece)
+        self._at += len(piece)
+        return len(piece)
+
+
+_WRITERS: dict[str, Callable[[pa.Schema, Batches, Console], None]] = {
+    "table": _table,
+    "jsonl": _jsonl,
+    "csv": _csv,
+    "parquet": _parquet,
+}
+FORMATS = tuple(_WRITERS)
+"""Names of the formats."""
