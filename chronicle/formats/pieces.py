@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chronicle.errors import InputError
 from chronicle.formats import jsontext, openai_msg
+from chronicle.formats import storyline as rules
 from chronicle.formats.detect import Top, Verdict
 from chronicle.formats.document import CutPart, CutStory
 from chronicle.formats.slices import ARRAY, OBJECT, Reader, Slice, Trajectory, top_of
@@ -60,8 +61,6 @@ def storyline(reader: Reader, members: dict[str, Slice]) -> Pieces:
 
 def violation(text: bytes) -> str:
     """`invalid:<rule>` for a Storyline document that must be rejected (storyline.md 5), else ``."""
-    from chronicle.formats import storyline as rules
-
     try:
         value = jsontext.parse(text)
     except InputError:
