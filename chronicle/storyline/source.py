@@ -1,0 +1,218 @@
+"""StorylineDataSource: one pinned state of the three tables, for readers (design 5.2)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import msgspec
+import pyarrow as pa
+
+from chronicle.errors import NotFoundError
+from chronicle.formats.story import Origin, StorylineDocument
+from chronicle.layout import TABLES, generation_path
+from chronicle.projection.stories import stories
+from chronicle.storage import lanceio
+from chronicle.storyline.current import Current, Snapshot
+from chronicle.storyline.store import StorylineLanceStore
+from chronicle.storyline.writer import quoted
+
+SCAN_ROWS = 1024
+"""Rows of one batch; one batch a table is what a reader of stories holds."""
+_IO_BYTES = 16 << 20
+_DOCUMENTS_PER_FILTER = 32
+_FEW_DOCUMENTS = 512
+_MOST_STRETCHES = 32
+_FEWEST_ROWS = 128
+_ATTEMPTS = 3
+
+
+class Extent(NamedTuple):
+    """Rows of a table that follow each other: `[start, stop)` in the order of a scan."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class StorylineDataSource:
+    """The tables at the versions that CURRENT named when it was opened; later commits do not show."""
+
+    root: str
+    snapshot: Snapshot
+    revision: int
+    runs: Any
+    """Lance dataset (`lance.LanceDataset`); also `steps` and `tool_calls`."""
+    steps: Any
+    tool_calls: Any
+
+    @classmethod
+    def open(cls, root: str) -> Self:
+        """Pin the visible state. Raises NotFoundError where there is none, IntegrityError where it does not read."""
+        store = StorylineLanceStore(root)
+        current = _current(store)
+        for attempt in range(_ATTEMPTS):
+            committed = current.committed
+            try:
+                tables = {name: _open(root, committed, name) for name in TABLES}
+            except NotFoundError:
+                # Perhaps a vacuum without retention came between; a state that stays must have its tables.
+                newer = _current(store)
+                if newer.committed.generation == committed.generation or attempt == _ATTEMPTS - 1:
+                    raise
+                current = newer
+            else:
+                break
+        return cls(root=root, snapshot=committed, revision=current.revision, **tables)
+
+    def counts(self) -> dict[str, int]:
+        """Rows of each table, from metadata."""
+        return {name: int(getattr(self, name).count_rows()) for name in TABLES}
+
+    def document_ids(self) -> list[str]:
+        """All document ids in storage order: by `storage_ordinal`, then by id."""
+        with lanceio.translated(self.root, reading=True):
+            columns = self.runs.to_table(columns=["storage_ordinal", "document_id"])
+        pairs = zip(columns["storage_ordinal"].to_pylist(), columns["document_id"].to_pylist(), strict=True)
+        return [document for _, document in sorted(pairs)]
+
+    def origins(self) -> list[tuple[str, Origin]]:
+        """(story id, where it came from) of all stories in storage order; stories without an origin are left out."""
+        with lanceio.translated(self.root, reading=True):
+            columns = self.runs.to_table(columns=["storage_ordinal", "document_id", "origin"])
+        rows = sorted(zip(*(column.to_pylist() for column in columns.columns), strict=True))
+        decode = msgspec.json.Decoder(Origin).decode
+        return [(document, decode(origin)) for _, document, origin in rows if origin is not None]
+
+    def stories(self, document_ids: Collection[str] | None = None) -> Iterator[StorylineDocument]:
+        """Stories in storage order: all, or those of some document ids (unknown ones are passed over).
+
+        Holds the ids, the places of their rows, a batch of each table and one story. Raises IntegrityError where the tables
+        contradict each other.
+        """
+        order = self.document_ids()
+        if document_ids is not None:
+            wanted = frozenset(document_ids)
+            order = [document for document in order if document in wanted]
+            if len(order) <= _FEW_DOCUMENTS:
+                yield from self._some(order)
+                return
+        batches = (_in_order(getattr(self, name), order, self.root) for name in TABLES)
+        yield from stories(*batches)
+
+    def _some(self, order: list[str]) -> Iterator[StorylineDocument]:
+        """A few stories by filter: with an index on `document_id` nothing else is read."""
+        for at in range(0, len(order), _DOCUMENTS_PER_FILTER):
+            few = order[at : at + _DOCUMENTS_PER_FILTER]
+            yield from stories(*(_filtered(getattr(self, name), few, self.root) for name in TABLES))
+
+
+def _current(store: StorylineLanceStore) -> Current:
+    current = store.current()
+    if current is None:
+        raise NotFoundError(f"{store.root} holds no tables", hint="run `chronicle rebuild` first", path=store.root)
+    return current
+
+
+def _open(root: str, snapshot: Snapshot, table: str) -> Any:
+    return lanceio.open_version(generation_path(root, snapshot.table_generation, table), snapshot.versions[table])
+
+
+def _scanned(dataset: Any, where: str, rows: int = SCAN_ROWS, **what: Any) -> Iterator[pa.RecordBatch]:
+    with lanceio.translated(where, reading=True):
+        scanner = dataset.scanner(batch_size=rows, io_buffer_size=_IO_BYTES, scan_in_order=True, **what)
+        yield from scanner.to_batches()
+
+
+def _filtered(dataset: Any, few: list[str], where: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a few documents, in the order of `few`."""
+    found: dict[str, list[pa.RecordBatch]] = {}
+    for batch in _scanned(dataset, where, filter=f"document_id IN ({quoted(few)})"):
+        for document, extent in _extents(batch.column("document_id")):
+            found.setdefault(document, []).append(batch.slice(extent.start, extent.stop - extent.start))
+    for document in few:
+        yield from found.get(document, ())
+
+
+def _in_order(dataset: Any, order: list[str], where: str) -> Iterator[pa.RecordBatch]:
+    """The rows of the documents, in the order of `order`.
+
+    Every commit appends its documents in storage order, so a table is a few ordered stretches: each is scanned once, side by
+    side. Where nobody has compacted for long there are too many of them, and rows are fetched by their places.
+    """
+    rank = {document: at for at, document in enumerate(order)}
+    places = [(rank[document], extent) for document, extent in _places(dataset, where) if document in rank]
+    stretches = _stretches(places)
+    if len(stretches) > _MOST_STRETCHES:
+        yield from _fetched(dataset, [extent for _, extent in sorted(places)], where)
+        return
+    total = sum(stretch.stop - stretch.start for stretch in stretches)
+    scans = [_stretch(dataset, stretch, total, rank, where) for stretch in stretches]
+    yield from _packed(piece for _, piece in heapq.merge(*scans, key=lambda found: found[0]))
+
+
+def _stretches(places: list[tuple[int, Extent]]) -> list[Extent]:
+    """The fewest parts of a table in which documents come in order."""
+    found: list[Extent] = []
+    last = -1
+    for rank, extent in places:
+        if found and rank >= last:
+            found[-1] = Extent(found[-1].start, extent.stop)
+        else:
+            found.append(extent)
+        last = rank
+    return found
+
+
+def _stretch(dataset: Any, stretch: Extent, rows: int, rank: dict[str, int], where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for batch in _scanned(dataset, where, rows, offset=stretch.start, limit=stretch.stop - stretch.start):
+        for document, extent in _extents(batch.column("document_id")):
+            if document in rank:
+                yield rank[document], batch.slice(extent.start, extent.stop - extent.start)
+
+
+def _fetched(dataset: Any, extents: list[Extent], where: str) -> Iterator[pa.RecordBatch]:
+    rows: list[int] = []
+    for extent in extents:
+        rows += range(extent.start, extent.stop)
+        while len(rows) >= SCAN_ROWS or (rows and extent is extents[-1]):
+            with lanceio.translated(where, reading=True):
+                table = dataset.take(rows[:SCAN_ROWS])
+            rows = rows[SCAN_ROWS:]
+            yield from table.to_batches()
+
+
+def _packed(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of a useful size: a column costs as much to open for one row as for a hundred."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for piece in pieces:
+        held.append(piece)
+        rows += piece.num_rows
+        if rows >= SCAN_ROWS:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, rows = [], 0
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+def _places(dataset: Any, where: str) -> Iterator[tuple[str, Extent]]:
+    """Where the rows of each document lie, in the order of a scan."""
+    offset = 0
+    for batch in _scanned(dataset, where, columns=["document_id"]):
+        for document, extent in _extents(batch.column("document_id")):
+            yield document, Extent(extent.start + offset, extent.stop + offset)
+        offset += batch.num_rows
+
+
+def _extents(column: pa.Array) -> Iterator[tuple[str, Extent]]:
+    """Values of a column with the rows over which each repeats."""
+    import pyarrow.compute as compute
+
+    encoded = compute.run_end_encode(column)
+    start = 0
+    for value, stop in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):
+        yield value, Extent(start, stop)
+        start = stop

@@ -1,0 +1,198 @@
+"""StorylineLanceStore: the three tables on a local disk, replaced as one (design 5.2, physical.md 2).
+
+A writer holds the flock of `.storyline-write.lock` and the lease in CURRENT. It writes table versions that nobody sees,
+brings them to the disk, and swaps CURRENT: the one point at which all tables change. Old generations stay for `maintain`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from chronicle.errors import ChronicleError, ConflictError, CurrentConflict
+from chronicle.layout import CURRENT, STORYLINE_LOCK
+from chronicle.storage import files
+from chronicle.storage.objects import MISSING, LocalObject, update
+from chronicle.storyline import current as states
+from chronicle.storyline.current import Current, Snapshot
+from chronicle.storyline.writer import StorylineWriter
+
+CURRENT_LOCK = ".CURRENT.lock"
+WAIT_SECONDS = 600.0
+LEASE_SECONDS = 60.0
+_LONGEST_PAUSE = 0.5
+
+Clock = Callable[[], float]
+"""Seconds since 1970."""
+
+_log = logging.getLogger(__name__)
+_counter = itertools.count()
+
+
+def new_name(clock: Clock = time.time) -> str:
+    """A name for a generation or a lease owner: `gen-<unix nanoseconds>-<pid>-<counter>`."""
+    return f"{states.GENERATION_PREFIX}{int(clock() * 1_000_000_000)}-{os.getpid()}-{next(_counter)}"
+
+
+class StorylineLanceStore:
+    """The tables below one root directory. Any number of readers, one writer at a time."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._object = LocalObject(os.path.join(root, CURRENT), CURRENT_LOCK)
+
+    def current(self) -> Current | None:
+        """What CURRENT says now, None where nothing was committed yet. Raises IntegrityError where it does not read."""
+        data, _ = self._object.read()
+        return self._decoded(data)
+
+    @contextmanager
+    def writer(
+        self,
+        owner: str = "",
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        wait_seconds: float = WAIT_SECONDS,
+        clock: Clock = time.time,
+    ) -> Iterator[StorylineWriter]:
+        """Hold flock and lease for the length of the block.
+
+        Waits for another writer, at most `wait_seconds`, then raises CurrentConflict. A lease found under the flock is a
+        dead writer's and is taken over at once; the writer then makes a new generation.
+        """
+        owner = owner or new_name(clock)
+        files.make_dirs(self.root)
+        with _flocked(os.path.join(self.root, STORYLINE_LOCK), wait_seconds):
+            lease = _HeldLease(self._object, self._decoded, owner, lease_seconds, clock)
+            pinned, dead = lease.acquire()
+            try:
+                yield StorylineWriter(self.root, pinned, dead, lease.commit, lambda: new_name(clock))
+            finally:
+                lease.release()
+
+    def _decoded(self, data: bytes | None) -> Current | None:
+        return None if data is None else states.decode(data, self._object.path)
+
+
+class _HeldLease:
+    """The lease in CURRENT: taken, renewed by a thread, given back. Before the first commit there is none to hold."""
+
+    def __init__(
+        self, target: LocalObject, decode: Callable[[bytes | None], Current | None], owner: str, seconds: float, clock: Clock
+    ) -> None:
+        self._object = target
+        self._decode = decode
+        self._owner = owner
+        self._seconds = seconds
+        self._clock = clock
+        self._rng = random.Random()
+        self._held = False
+        self._done = threading.Event()
+        self._swapping = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def acquire(self) -> tuple[Snapshot | None, bool]:
+        """Take the lease; returns the state it begins from and whether a dead writer held it."""
+
+        def take(data: bytes | None) -> tuple[bytes | None, tuple[Snapshot | None, bool]]:
+            found = self._decode(data)
+            if found is None:
+                return None, (None, False)
+            taken = states.leased(found, self._owner, self._now_ms(), self._lease_ms())
+            return states.encode(taken), (found.committed, found.lease is not None)
+
+        pinned, dead = update(self._object, take, rng=self._rng)
+        if pinned is not None:
+            self._start()
+        return pinned, dead
+
+    def commit(self, snapshot: Snapshot) -> None:
+        """Swap CURRENT. Raises CurrentConflict when the lease was lost or another state became visible."""
+
+        def change(data: bytes | None) -> tuple[bytes | None, None]:
+            return states.encode(states.committed(self._decode(data), self._owner, snapshot)), None
+
+        with self._swapping:
+            if self._held:
+                update(self._object, change, rng=self._rng)
+                return
+            made = states.first(snapshot, self._owner, self._now_ms(), self._lease_ms())
+            if not self._object.swap(states.encode(made), MISSING):
+                raise CurrentConflict(f"{self._object.path}: another writer was first", hint="run again", owner=self._owner)
+            self._start()
+
+    def release(self) -> None:
+        """Stop renewing and give the lease back, if it is still ours."""
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+
+        def give_back(data: bytes | None) -> tuple[bytes | None, None]:
+            left = states.released(self._decode(data), self._owner)
+            return (None if left is None else states.encode(left)), None
+
+        if self._held:
+            # A lease that stays behind is taken over by whoever gets the flock next.
+            with suppress(ChronicleError):
+                update(self._object, give_back, rng=self._rng)
+
+    def _start(self) -> None:
+        self._held = True
+        self._thread = threading.Thread(target=self._renew, name="chronicle-lease", daemon=True)
+        self._thread.start()
+
+    def _renew(self) -> None:
+        def put_off(data: bytes | None) -> tuple[bytes | None, None]:
+            return states.encode(states.renewed(self._decode(data), self._owner, self._now_ms(), self._lease_ms())), None
+
+        while not self._done.wait(self._seconds / 3):
+            try:
+                with self._swapping:
+                    update(self._object, put_off, rng=self._rng)
+            except ConflictError:
+                return  # lost: the commit will notice and say so
+            except ChronicleError as error:
+                _log.warning("could not renew the lease in %s: %s", self._object.path, error)
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _lease_ms(self) -> int:
+        return max(1, int(self._seconds * 1000))
+
+
+@contextmanager
+def _flocked(path: str, wait_seconds: float) -> Iterator[None]:
+    with files.translated(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _wait_for(descriptor, path, wait_seconds)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int, path: str, wait_seconds: float) -> None:
+    deadline = time.monotonic() + wait_seconds
+    pause = 0.02
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise CurrentConflict(
+                    f"another writer has held {path} for {wait_seconds:g} s", hint="run again when it is done", path=path
+                ) from None
+            if pause == 0.02:
+                _log.warning("another writer holds %s: waiting for at most %g s", path, wait_seconds)
+            time.sleep(min(pause, left))
+            pause = min(pause * 2, _LONGEST_PAUSE)
