@@ -41,7 +41,7 @@ def _table(schema: pa.Schema, batches: Batches, console: Console) -> None:
 
 
 def _jsonl(schema: pa.Schema, batches: Batches, console: Console) -> None:
-    encode = msgspec.json.Encoder(enc_hook=str, decimal_format="string").encode
+    encode = msgspec.json.Encoder(enc_hook=str, decimal_format="number").encode
     names = _distinct(schema.names)
     with Lines() as lines:
         for row in _values(batches):
