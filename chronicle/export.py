@@ -61,11 +61,8 @@ def check_target(options: ExportOptions) -> None:
 
 def exact_sources(
     snapshot: LogSnapshot, fold: SourceFold, sources: Mapping[str, KnownSource]
-) -> Iterator[tuple[str, bytes]]:
-    """(source id, its bytes) of the given sources, each checked against its digest.
-
-    Raises IntegrityError where one cannot be put together again.
-    """
+) -> Iterator[tuple[str, bytes | None]]:
+    """(source id, its bytes) of the given sources; None for one that the facts do not give back byte for byte."""
     assemblies = {source_id: _Assembly(source.documents) for source_id, source in sources.items()}
     parts_of = _links(fold, sources.values())
     wanted = wanted_documents(fold, fold.coverage(sources.values()))
@@ -75,11 +72,8 @@ def exact_sources(
         for source_id, end in parts_of[document.source_id]:
             if document.locator < end and assemblies[source_id].take(document.locator, data):
                 whole = assemblies.pop(source_id).whole()
-                if identity.source_id(whole) != source_id:
-                    raise _damaged(f"source {source_id} does not give back its bytes", [source_id])
-                yield source_id, whole
-    if assemblies:
-        raise _damaged(f"{len(assemblies)} sources lack documents", sorted(assemblies))
+                yield source_id, whole if identity.source_id(whole) == source_id else None
+    yield from ((source_id, None) for source_id in sorted(assemblies))
 
 
 @dataclass(slots=True)
@@ -111,10 +105,6 @@ def _links(fold: SourceFold, sources: Iterable[KnownSource]) -> dict[str, list[t
     return links
 
 
-def _damaged(what: str, sources: list[str]) -> IntegrityError:
-    return IntegrityError(what, hint="run `chronicle verify` and restore the log from a copy", sources=sources)
-
-
 def _export_exact(options: ExportOptions, report: ExportReport) -> None:
     snapshot = facts.pin(options.paths)
     fold = facts.source_fold(snapshot)
@@ -124,6 +114,12 @@ def _export_exact(options: ExportOptions, report: ExportReport) -> None:
         sources = {key: source for key, source in fold.known.items() if source.format != JOURNAL}
     targets = _exact_targets(fold, sources)
     for source_id, data in exact_sources(snapshot, fold, sources):
+        if data is None:
+            raise IntegrityError(
+                f"the facts do not give back source {source_id}, last seen as {sources[source_id].keys[-1]}",
+                hint="`chronicle verify` lists all such; restore the log from a copy",
+                source_id=source_id,
+            )
         for target in targets[source_id]:
             _write(options, report, target, data)
         report.documents += sources[source_id].documents

@@ -39,19 +39,19 @@ def pin(paths: DatasetPaths) -> LogSnapshot:
     return store.snapshot()
 
 
-def source_fold(snapshot: LogSnapshot) -> SourceFold:
-    """Fold of all `source.*` facts of a snapshot."""
-    return fold_all(source_facts(snapshot))
+def source_fold(snapshot: LogSnapshot, stop: int | None = None) -> SourceFold:
+    """Fold of all `source.*` facts of a snapshot, or of those before row `stop`."""
+    return fold_all(source_facts(snapshot, stop))
 
 
-def source_facts(snapshot: LogSnapshot) -> Iterator[tuple[str, SourceRef]]:
-    """(kind, payload.source) of all `source.*` facts in append order: their rows are found by the `kind` column alone."""
+def source_facts(snapshot: LogSnapshot, stop: int | None = None) -> Iterator[tuple[str, SourceRef]]:
+    """(kind, payload.source) of the `source.*` facts in append order: their rows are found by the `kind` column alone."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kinds = pa.array(sorted(SOURCE_KINDS))
     rows: list[int] = []
-    for first, batch in snapshot.scan(["kind"]):
+    for first, batch in snapshot.scan(["kind"], stop=stop):
         hits = pc.indices_nonzero(pc.is_in(batch["kind"], value_set=kinds))
         rows += (first + row for row in hits.to_pylist())
     for at in range(0, len(rows), _ROWS_A_TAKE):
@@ -85,9 +85,11 @@ def rows_of(first: int | Sequence[int], batch: pa.RecordBatch) -> Iterator[Row]:
     return zip(numbers, batch["kind"].to_pylist(), batch["trace_id"].to_pylist(), payloads(batch["payload_json"]), strict=True)
 
 
-def document_rows(snapshot: LogSnapshot, start: int = 0, ignored: dict[str, int] | None = None) -> Iterator[Row]:
-    """All `document.*` rows from row `start` on, in append order; kinds that are no import's are counted in `ignored`."""
-    for first, batch in snapshot.scan(ROW_COLUMNS, start=start):
+def document_rows(
+    snapshot: LogSnapshot, start: int = 0, stop: int | None = None, ignored: dict[str, int] | None = None
+) -> Iterator[Row]:
+    """The `document.*` rows `[start, stop)`, in append order; kinds that are no import's are counted in `ignored`."""
+    for first, batch in snapshot.scan(ROW_COLUMNS, start=start, stop=stop):
         for row in rows_of(first, batch):
             kind = row[1]
             if kind in DOCUMENT_KINDS:

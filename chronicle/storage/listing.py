@@ -73,6 +73,19 @@ def list_sources(sources: tuple[str, ...], lake: str) -> Listing:
     return listing
 
 
+def file_at(key: str) -> SourceFile | None:
+    """The file that a source key names as a canonical URI, if it is there; None for other keys."""
+    path = key.removeprefix("file://")
+    if path == key:
+        return None
+    listing = Listing()
+    try:
+        _take(path, _Root(key=f"file://{os.path.dirname(path)}".rstrip("/"), path=os.path.dirname(path)), listing, named=True)
+    except NotFoundError:
+        return None
+    return listing.files[0] if listing.files else None
+
+
 def key_text(path: str) -> str:
     """A path as text: bytes of a name that are not UTF-8 are kept as `\\xNN`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
@@ -91,7 +104,7 @@ def _expand(source: str, lake: str, listing: Listing) -> None:
     else:
         matches, root = [], path
     if not matches:
-        raise NotFoundError(f"source {source!r} does not exist", hint="check the path; quote a glob so that it reaches chronicle", source=source)
+        raise NotFoundError(f"source {source!r} does not exist", hint="check the path, or the glob", source=source)
     resolved = os.path.realpath(root)
     base = _Root(key=name or f"file://{key_text(resolved)}".rstrip("/"), path=resolved)
     before = len(listing.files)

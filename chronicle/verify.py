@@ -1,0 +1,187 @@
+"""verify: facts = sources where they still exist, tables = fold(facts), markdown = materialize(facts) (design 2, 11).
+
+A source that changed or went away since is counted, it is no difference; a derived layer that is stale is compared with the facts
+it was made from. Everything else that does not agree is listed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from chronicle import facts, identity
+from chronicle.errors import ChronicleError, IntegrityError
+from chronicle.events.log import LogSnapshot
+from chronicle.export import exact_sources
+from chronicle.formats.story import StorylineDocument
+from chronicle.materialize import Index, read_index
+from chronicle.options import VerifyOptions
+from chronicle.project import Projector
+from chronicle.projection.fold import DocumentFold
+from chronicle.projection.markdown import RENDERER, render
+from chronicle.projection.sources import KnownSource, Receipt, SourceFold, wanted_documents
+from chronicle.reading import ChangedWhileRead, Limits, read_source
+from chronicle.reports import Difference, VerifyReport
+from chronicle.storage import files
+from chronicle.storage.listing import file_at
+from chronicle.storyline.source import StorylineDataSource
+from chronicle.storyline.store import StorylineLanceStore
+
+_NO_LIMITS = Limits(1 << 62, 1 << 62)
+_SAMPLE_SEED = 7
+
+
+@dataclass(slots=True)
+class _Verify:
+    """One verification at work."""
+
+    options: VerifyOptions
+    snapshot: LogSnapshot
+    fold: SourceFold
+    report: VerifyReport
+    chosen: dict[str, KnownSource] = field(default_factory=dict)
+    """Live sources to check."""
+
+    def differ(self, layer: str, what: str, detail: str) -> None:
+        """Note one difference."""
+        self.report.differences.append(Difference(layer=layer, what=what, detail=detail))
+
+    def check_facts(self) -> None:
+        """Every chosen source comes back from the facts byte for byte, and is what still lies at its keys."""
+        total = len(self.chosen)
+        for done, (source_id, data) in enumerate(exact_sources(self.snapshot, self.fold, self.chosen), 1):
+            self.report.sources += 1
+            self.options.progress(done, total)
+            if data is None:
+                self.differ("facts", self.chosen[source_id].keys[-1], "its facts are incomplete or do not verify")
+            for key in self.chosen[source_id].keys:
+                receipt = self.fold.current.get(key)
+                if receipt is not None and receipt.source_id == source_id:
+                    self._compare_file(receipt)
+
+    def _compare_file(self, receipt: Receipt) -> None:
+        file = file_at(receipt.source_key)
+        if file is None:
+            self.report.sources_gone += 1
+            return
+        try:
+            found = read_source(file, _NO_LIMITS)
+        except (ChangedWhileRead, ChronicleError):
+            self.report.sources_changed += 1
+            return
+        if found.source_id != receipt.source_id:
+            self.report.sources_changed += 1
+            if found.stat.same_file_state(receipt.stat) and not receipt.stat.racy:
+                self.differ("facts", receipt.source_key, "its bytes changed though size, times and inode did not")
+
+    def check_tables(self) -> None:
+        """The tables hold exactly the stories of the facts that they were made from."""
+        store = StorylineLanceStore(self.options.paths.storyline)
+        if store.current() is None:
+            self.report.freshness = "missing"
+            return
+        source = StorylineDataSource.open(self.options.paths.storyline)
+        projection = source.snapshot.projection
+        rows = projection.source.fact_rows if projection else None
+        if rows is None or rows > self.snapshot.fact_rows:
+            self.differ("tables", "CURRENT", "they were not made from this log")
+            return
+        behind = self.snapshot.fact_rows - rows
+        self.report.freshness = f"stale by {behind} facts" if behind else "fresh"
+        fold = self.fold if not behind else facts.source_fold(self.snapshot, rows)
+        expected = {story.story_id: _digest(story) for _, story in self._stories(fold, rows)}
+        self.report.stories = len(expected)
+        self._compare_stories(source, expected, fold)
+
+    def _compare_stories(self, source: StorylineDataSource, expected: dict[str, str], fold: SourceFold) -> None:
+        chosen = wanted_documents(fold, fold.coverage(self._present(fold))).keys()
+        ids = [story_id for story_id, origin in source.origins() if origin.document_id in chosen]
+        try:
+            found = {story.story_id: _digest(story) for story in source.stories(ids if self._is_part else None)}
+        except IntegrityError as error:
+            self.differ("tables", "rows", str(error))
+            return
+        for story_id in sorted(expected.keys() - found.keys()):
+            self.differ("tables", story_id, "the facts hold this story, the tables do not")
+        for story_id in sorted(found.keys() - expected.keys()):
+            self.differ("tables", story_id, "the tables hold this story, the facts do not")
+        for story_id in sorted(expected.keys() & found.keys()):
+            if expected[story_id] != found[story_id]:
+                self.differ("tables", story_id, "its rows are not what the facts give")
+
+    def check_markdown(self) -> None:
+        """Every AgenticMD file is what its story renders to; one edited by hand is a warning."""
+        index = read_index(self.options.paths)
+        if index is None or not index.complete:
+            return
+        if (index.fact_version, index.renderer) != (self.snapshot.fact_version, RENDERER):
+            self.report.warnings.append("the AgenticMD files are stale; run `chronicle materialize`")
+            return
+        by_story = {file.story_id: name for name, file in index.files.items()}
+        for _, story in self._stories(self.fold, None):
+            name = by_story.get(story.story_id)
+            if name is None:
+                self.differ("markdown", story.session, "the story has no file")
+                continue
+            self._compare_markdown(index, name, identity.digest(render(story, reasoning=index.reasoning)))
+
+    def _compare_markdown(self, index: Index, name: str, due: str) -> None:
+        self.report.markdown_files += 1
+        data = files.read(f"{self.options.paths.agenticmd}/{name}")
+        if index.files[name].digest != due:
+            self.differ("markdown", name, "it was written from other facts")
+        elif data is None:
+            self.differ("markdown", name, "the file is missing")
+        elif identity.digest(data) != due:
+            self.report.warnings.append(f"{name} was edited by hand")
+
+    @property
+    def _is_part(self) -> bool:
+        return self.options.sample is not None or self.options.source_keys is not None
+
+    def _present(self, fold: SourceFold) -> list[KnownSource]:
+        live = fold.live()
+        return [live[source_id] for source_id in self.chosen if source_id in live] if self._is_part else list(live.values())
+
+    def _stories(self, fold: SourceFold, stop: int | None) -> Iterator[tuple[int, StorylineDocument]]:
+        wanted = wanted_documents(fold, fold.coverage(self._present(fold)))
+        rows = facts.document_rows(self.snapshot, stop=stop)
+        for ordinal, stories in Projector().stories(DocumentFold(wanted).feed(rows)):
+            for story in stories:
+                yield ordinal, story
+
+
+def verify(options: VerifyOptions) -> VerifyReport:
+    """Compare facts, tables and Markdown with what they should be.
+
+    Raises NotFoundError where the dataset has no facts, IntegrityError where the log itself cannot be read.
+    """
+    began = time.monotonic()
+    snapshot = facts.pin(options.paths)
+    report = VerifyReport(dataset=options.paths.dataset, fact_version=snapshot.fact_version)
+    run = _Verify(options, snapshot, facts.source_fold(snapshot), report)
+    run.chosen = _chosen(run.fold, options)
+    run.check_facts()
+    run.check_tables()
+    run.check_markdown()
+    report.seconds = round(time.monotonic() - began, 3)
+    return report
+
+
+def _chosen(fold: SourceFold, options: VerifyOptions) -> dict[str, KnownSource]:
+    live = fold.live()
+    if options.source_keys is not None:
+        held = {receipt.source_id for key, receipt in fold.current.items() if key in options.source_keys}
+        live = {source_id: source for source_id, source in live.items() if source_id in held}
+    if options.sample is not None and options.sample < len(live):
+        ids = random.Random(_SAMPLE_SEED).sample(sorted(live), options.sample)
+        live = {source_id: live[source_id] for source_id in ids}
+    return live
+
+
+def _digest(story: StorylineDocument) -> str:
+    return identity.digest(msgspec.msgpack.encode(story, order="deterministic"))
