@@ -121,16 +121,19 @@ def main(app: click.Command, arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     console = Console(json="--json" in given)
     try:
-        code = app.main(given or ["--help"], prog_name="chronicle", standalone_mode=False)
+        with app.make_context("chronicle", given or ["--help"]) as context:
+            app.invoke(context)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except ChronicleError as error:
         console.error(error)
         return error.exit_code
     except click.ClickException as error:
         console.error(UsageError(error.format_message().rstrip("."), hint=f"see `{_help_command(given)}`"))
         return UsageError.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
         say("interrupted: what was published stays; run the same command again and it goes on from there")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
