@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile, gettempdir
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from chronicle import identity
+from chronicle import facts, identity
 from chronicle.formats.agenticmd import file_names
 from chronicle.formats.story import StorylineDocument
 from chronicle.layout import DatasetPaths
@@ -27,6 +27,10 @@ from chronicle.options import MaterializeOptions
 from chronicle.projection.markdown import RENDERER, render
 from chronicle.reports import MaterializeReport
 from chronicle.storage import files
+
+if TYPE_CHECKING:
+    from chronicle.events.log import LogSnapshot
+    from chronicle.project import Projector
 
 INDEX = ".index.json"
 LOCK = ".index.lock"
@@ -70,10 +74,20 @@ def materialize(options: MaterializeOptions) -> MaterializeReport:
     Reads no fact when the files were made from these facts with these options and are all there. Raises NotFoundError
     where the dataset does not exist, StorageError or ConfigError where its directory cannot be written.
     """
-    from chronicle.rebuild import live_stories
+    from chronicle.project import Projector
 
-    fact_version, stories = live_stories(options.paths)
-    return write_stories(fact_version, stories, options)
+    snapshot = facts.pin(options.paths)
+    projector = Projector()
+    report = write_stories(snapshot.fact_version, _stories(snapshot, projector), options)
+    report.warnings += (f"not projected, without a file: {document}" for document in projector.failed)
+    return report
+
+
+def _stories(snapshot: LogSnapshot, projector: Projector) -> Iterator[tuple[int, StorylineDocument]]:
+    """All live stories; nothing is read before the first is asked for."""
+    for ordinal, found in projector.stories(facts.live_documents(snapshot, facts.source_fold(snapshot))):
+        for story in found:
+            yield ordinal, story
 
 
 def write_stories(

@@ -7,9 +7,9 @@ variable of this process as a table, bounded memory and time. Rows come in a str
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -127,6 +127,7 @@ class _Bounded:
         self._seconds = options.timeout_seconds
         self._memory = options.memory
         self._spill = TemporaryDirectory(prefix="chronicle-query-")
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="chronicle-query")
         self._duckdb: Any = duckdb
         self._connection = duckdb.connect(
             ":memory:",
@@ -163,34 +164,37 @@ class _Bounded:
         if self._left <= 0:
             raise self._stopped()
         began = time.monotonic()
-        late, done = threading.Event(), threading.Event()
-        watchdog = threading.Thread(target=self._watch, args=(self._left, late, done), daemon=True)
-        watchdog.start()
+        # DuckDB looks for signals now and then only: it works on a thread of its own, and this one waits for both.
+        running = self._worker.submit(work)
+        late = False
         try:
-            return work()
+            late = not wait([running], self._left).done
+            if late:
+                self._interrupt(running)
+            return running.result()
         except (self._duckdb.Error, OSError) as error:  # OSError: what Arrow makes of an error while rows are read
             raise self._translated(error, late) from error
         finally:
-            done.set()
-            watchdog.join()
+            self._interrupt(running)
             self._left -= time.monotonic() - began
 
     def close(self) -> None:
         """Stop what runs; nothing happens the second time."""
+        self._worker.shutdown()
         self._connection.close()
         self._spill.cleanup()
 
-    def _watch(self, seconds: float, late: threading.Event, done: threading.Event) -> None:
-        while not done.wait(seconds):
-            late.set()
+    def _interrupt(self, running: Future[T]) -> None:
+        """Stop a piece that has not ended."""
+        while not running.done():
             self._connection.interrupt()  # lost when the statement had not begun yet, so again
-            seconds = 0.1
+            wait([running], 0.1)
 
     def _stopped(self) -> UsageError:
         return UsageError(f"query stopped after {self._seconds:g} seconds", hint="narrow it, or raise --timeout", kind="stopped")
 
-    def _translated(self, error: Exception, late: threading.Event) -> UsageError | StorageError:
-        if late.is_set() or isinstance(error, self._duckdb.InterruptException):
+    def _translated(self, error: Exception, late: bool) -> UsageError | StorageError:
+        if late or isinstance(error, self._duckdb.InterruptException):
             return self._stopped()
         text = str(error)
         if isinstance(error, self._duckdb.OutOfMemoryException) or "Out of Memory Error" in text:
