@@ -281,7 +281,7 @@ def _list_kind(text: bytes) -> str:
         pass
     try:
         start = len(text) - len(text.lstrip())
-        return _kind([text[a:b] for a, b in jsontext.elements(text, start)])
+        return _judge(probe(_ONE, _Message, text[a:b]) for a, b in jsontext.elements(text, start))
     except InputError:
         return "other"
 
@@ -300,6 +300,7 @@ def _judge(messages: Iterable[_Message | None]) -> str:
     kind = "empty"
     for message in messages:
         if message is None:
+            kind = "other" if kind == "empty" else kind
             continue
         if not bytes(message.role).startswith(b'"'):
             if _set(message.type) and bytes(message.type) in _ITEMS:
