@@ -18,7 +18,10 @@ from chronicle.events.row import COLUMNS, SCHEMA, record_of, rows_of
 from chronicle.layout import segment_path
 from chronicle.storage import files, lanceio
 
-BATCH_ROWS = 1024
+MAX_BATCH_ROWS = 1024
+MIN_BATCH_ROWS = 16
+STORED_BATCH_BYTES = 4 << 20
+"""About as much of a segment's files goes into one batch: long values make batches of fewer rows, not more memory."""
 IO_BUFFER_BYTES = 16 << 20
 VALUES_A_FILTER = 4096
 """Values of one `IN (…)`; more become several filters."""
@@ -201,7 +204,9 @@ class LogSnapshot:
         path = self._path(at)
         dataset = self.dataset(at)
         with lanceio.translated(path, reading=True):
-            scanner = dataset.scanner(batch_size=BATCH_ROWS, io_buffer_size=IO_BUFFER_BYTES, scan_in_order=True, **options)
+            scanner = dataset.scanner(
+                batch_size=_batch_rows(dataset), io_buffer_size=IO_BUFFER_BYTES, scan_in_order=True, **options
+            )
             batches = iter(scanner.to_batches())
         while True:
             with lanceio.translated(path, reading=True):
@@ -243,6 +248,12 @@ class _Ordinals:
         run = np.searchsorted(self._addresses, addresses, side="right") - 1
         places: np.ndarray[Any, np.dtype[np.int64]] = self._places[run] + (addresses - self._addresses[run]).astype(np.int64)
         return places
+
+
+def _batch_rows(dataset: Any) -> int:
+    stored = sum(file.file_size_bytes or 0 for fragment in dataset.get_fragments() for file in fragment.data_files())
+    rows = STORED_BATCH_BYTES * int(dataset.count_rows()) // max(stored, 1)
+    return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, rows))
 
 
 def _literal(value: str) -> str:

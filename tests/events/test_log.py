@@ -147,6 +147,13 @@ def test_scan_gives_exactly_the_range(filled, start, stop):
     assert found == list(range(60))[start:stop]
 
 
+def test_long_values_make_small_batches(store):
+    store.append([event(n, payload={"text": os.urandom(100_000).hex()}) for n in range(120)])
+    sizes = [batch.num_rows for _, batch in store.snapshot().scan(["payload_json"])]
+    assert sum(sizes) == 120
+    assert max(sizes) < 60
+
+
 def test_lookup_names_physical_rows(filled):
     snapshot = filled.snapshot()
     found = [
