@@ -10,10 +10,8 @@ from chronicle.formats import jsontext
 from chronicle.formats.story import JsonText, Turn
 
 _Text: TypeAlias = "bytes | msgspec.Raw"
-_Entry: TypeAlias = "tuple[tuple[Any, Any], _Text]"
-"""The two ids that a result may carry, and its source text."""
-
-_LINKS = ("source_call_id", "tool_call_id")
+_Entry: TypeAlias = "tuple[Any, _Text]"
+"""The id of the call that a result names, and its source text."""
 
 
 class _Observation(msgspec.Struct):
@@ -21,8 +19,12 @@ class _Observation(msgspec.Struct):
 
 
 class _Result(msgspec.Struct):
-    source_call_id: Any = None
+    source_call_id: Any = msgspec.UNSET
     tool_call_id: Any = None
+
+    def link(self) -> Any:
+        # Where `source_call_id` is there it decides, even if it is null: the peer reads it so.
+        return self.tool_call_id if self.source_call_id is msgspec.UNSET else self.source_call_id
 
 
 _observation = msgspec.json.Decoder(_Observation).decode
@@ -35,11 +37,9 @@ def results_of(turn: Turn) -> list[JsonText]:
     if not turn.observation or not turn.observation.startswith(b"{"):
         return [b"[]"] * len(calls)
     named: dict[str, list[_Text]] = {call.tcid: [] for call in calls}
-    for ids, text in _entries(turn.observation):
-        for call_id in ids:
-            if isinstance(call_id, str) and call_id in named:
-                named[call_id].append(text)
-                break
+    for call_id, text in _entries(turn.observation):
+        if isinstance(call_id, str) and call_id in named:
+            named[call_id].append(text)
     return [_array(named[call.tcid]) for call in calls]
 
 
@@ -54,8 +54,7 @@ def _entries(observation: JsonText) -> list[_Entry]:
     try:
         found: list[_Entry] = []
         for text in _observation(observation).results:
-            link = _result(text)
-            found.append(((link.source_call_id, link.tool_call_id), text))
+            found.append((_result(text).link(), text))
         return found
     except (msgspec.DecodeError, RecursionError):
         # What msgspec refuses: results of other types, and JSON that only a lenient reader takes.
@@ -73,16 +72,13 @@ def _lenient(observation: JsonText) -> list[_Entry]:
         for first, last in jsontext.elements(observation, start):
             text = observation[first:last]
             if text.startswith(b"{"):
-                found.append((_ids(text), text))
+                found.append((_link(text), text))
     return found
 
 
-def _ids(text: bytes) -> tuple[Any, Any]:
-    links: dict[str, Any] = dict.fromkeys(_LINKS)
-    for key, start, end in jsontext.members(text, 0):
-        if key in links:
-            links[key] = _string(text[start:end])
-    return links["source_call_id"], links["tool_call_id"]
+def _link(text: bytes) -> str | None:
+    ids = {key: _string(text[start:end]) for key, start, end in jsontext.members(text, 0) if key.endswith("_call_id")}
+    return ids["source_call_id"] if "source_call_id" in ids else ids.get("tool_call_id")
 
 
 def _string(text: bytes) -> str | None:

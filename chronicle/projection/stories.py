@@ -20,11 +20,11 @@ Row = TypeVar("Row")
 
 Cells = dict[str, list[Any]]
 
-OWN_KEYS = ("children", "ts")
+OWN_KEYS = ("origin", "children", "ts")
 """Keys of `residual` columns that are no JSON Pointer: ours, not a source's (see `tables`)."""
 
 _residual = msgspec.json.Decoder(dict[str, str | list[str] | None]).decode
-_origin = msgspec.json.Decoder(Origin).decode
+_object = msgspec.json.Decoder(dict[str, Any]).decode
 _parent = msgspec.json.Decoder(Parent).decode
 _names = msgspec.json.Decoder(list[str]).decode
 _string = msgspec.json.Decoder(str).decode
@@ -111,7 +111,7 @@ def _each(batches: Iterable[pa.RecordBatch], rows: Callable[[pa.RecordBatch], It
     for batch in batches:
         try:
             yield from rows(batch)
-        except (InputError, msgspec.DecodeError) as exc:
+        except (InputError, msgspec.MsgspecError) as exc:
             raise IntegrityError(
                 f"a JSON column of the tables does not read: {exc}", hint="run `chronicle rebuild --full`"
             ) from exc
@@ -203,10 +203,15 @@ def _runs(batch: pa.RecordBatch) -> Iterator[StorylineDocument]:
             final_metrics=final,
             continued_trajectory_ref=ref,
             extra=extra,
-            origin=None if origin is None else _origin(origin),
+            origin=None if origin is None else _origin(origin, own.get("origin")),
             residual=residual,
             lints={} if meta is None else _meta(meta).lints,
         )
+
+
+def _origin(cell: bytes, more: str | list[str] | None) -> Origin:
+    rest = _object(more) if isinstance(more, str) else {}
+    return msgspec.convert({**_object(cell), **rest}, Origin)
 
 
 def _agent(*cells: Any) -> Agent:

@@ -1,15 +1,17 @@
 """Hub stories as rows of `runs`, `steps` and `tool_calls` (design 5.2, physical.md 2.4), and back (pure).
 
 Beside the columns, `residual` keeps what they do not give back: the residuals of the story, its turns and calls, and
-under keys that are no JSON Pointer what the hub knows and no column holds: `children` (what the source calls the children,
-where it is not the list of `child_session_ids`) and `ts` (the time stamp text, or None for no text, where `/timestamp` of the
-same row is the source's own). `/timestamp` holds the text of a time stamp that its instant does not give back.
+under keys that are no JSON Pointer what the hub knows and no column holds: `origin` (what the peer would not take in the
+column), `children` (what the source calls the children, where it is not the list of `child_session_ids`) and `ts` (the time
+stamp text, or None for no text, where `/timestamp` of the same row is the source's own). `/timestamp` itself holds the text
+of a time stamp that its instant does not give back.
 """
 
 from __future__ import annotations
 
 import re
 from itertools import chain
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -45,6 +47,9 @@ __all__ = [
     "TableBuilder",
     "stories",
 ]
+
+_PEER_ORIGIN = frozenset({"format", "schema_version"})
+"""Keys of `origin` that the peer takes from others; with any other key it refuses to load the document."""
 
 _MESSAGE_KINDS = {b'"': b"text", b"[": b"parts", b"n": b"null"}
 _EFFORT_KINDS = {b'"': b"text"} | {bytes([digit]): b"number" for digit in b"-0123456789"}
@@ -96,16 +101,17 @@ class TableBuilder:
         agents = [story.agent for story in taken]
         return {
             "schema_version": texts([STORYLINE_VERSION.encode()] * size),
-            "origin": texts([_object(story.origin) for story in taken]),
+            "origin": texts([_origin(story) for story in taken]),
             "storage_ordinal": pa.array(places, pa.int64()),
-            "trajectory_id_explicit": pa.array([False] * size, pa.bool_()),
+            # True, or the peer takes the session id for the document id and refuses to load the row.
+            "trajectory_id_explicit": pa.array([True] * size, pa.bool_()),
             "agent_id": strings([agent.id for agent in agents]),
             "agent_name": strings([agent.name for agent in agents]),
             "agent_version": strings([agent.ver for agent in agents]),
             "agent_model_name": strings([agent.model for agent in agents]),
             "agent_tool_definitions": texts([agent.tools for agent in agents]),
             "agent_extra": texts([agent.extra for agent in agents]),
-            "parent": texts([_object(story.parent) for story in taken]),
+            "parent": texts([_parent(story) for story in taken]),
             "child_session_ids": texts([_children(story) for story in taken]),
             "notes": strings([story.notes for story in taken]),
             "final_metrics": texts([story.final_metrics for story in taken]),
@@ -166,10 +172,12 @@ class TableBuilder:
         return text
 
     def _run_residual(self, story: StorylineDocument) -> bytes | None:
-        if story.children == (story.child_stories or (None if story.children is None else [])):
-            return self._encoded(story.residual)
-        named = None if story.children is None else msgspec.json.encode(story.children).decode()
-        return residuals.encode({**(story.residual or {}), "children": named})
+        own: Residual = {}
+        if more := {k: v for k, v in _members(story.origin).items() if k not in _PEER_ORIGIN}:
+            own["origin"] = msgspec.json.encode(more).decode()
+        if story.children != (story.child_stories or (None if story.children is None else [])):
+            own["children"] = None if story.children is None else msgspec.json.encode(story.children).decode()
+        return residuals.encode({**(story.residual or {}), **own}) if own else self._encoded(story.residual)
 
     def _step_residual(self, turn: Turn, has_instant: bool) -> bytes | None:
         text = turn.ts
@@ -207,11 +215,19 @@ def _batch(schema: pa.Schema, columns: dict[str, pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _object(value: Origin | Parent | None) -> bytes | None:
-    if value is None:
+def _members(value: Origin | Parent | None) -> dict[str, Any]:
+    """Fields that say something."""
+    return {} if value is None else {k: v for k, v in msgspec.to_builtins(value).items() if v is not None}
+
+
+def _origin(story: StorylineDocument) -> bytes | None:
+    if story.origin is None:
         return None
-    members = {name: part for name, part in msgspec.structs.asdict(value).items() if part is not None}
-    return msgspec.json.encode(members)
+    return msgspec.json.encode({k: v for k, v in _members(story.origin).items() if k in _PEER_ORIGIN})
+
+
+def _parent(story: StorylineDocument) -> bytes | None:
+    return None if story.parent is None else msgspec.json.encode(_members(story.parent))
 
 
 def _children(story: StorylineDocument) -> bytes | None:

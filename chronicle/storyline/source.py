@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -72,11 +73,14 @@ class StorylineDataSource:
         return {name: int(getattr(self, name).count_rows()) for name in TABLES}
 
     def document_ids(self) -> list[str]:
-        """All document ids in storage order: by `storage_ordinal`, then by id."""
+        """All document ids in storage order: by `storage_ordinal`, and as they were written where it is equal.
+
+        So the stories of one document come root first, as they were added.
+        """
         with lanceio.translated(self.root, reading=True):
             columns = self.runs.to_table(columns=["storage_ordinal", "document_id"])
         pairs = zip(columns["storage_ordinal"].to_pylist(), columns["document_id"].to_pylist(), strict=True)
-        return [document for _, document in sorted(pairs)]
+        return [document for _, document in sorted(pairs, key=itemgetter(0))]
 
     def origins(self) -> list[tuple[str, Origin]]:
         """(story id, where it came from) of all stories in storage order; stories without an origin are left out."""
@@ -150,7 +154,7 @@ def _in_order(dataset: Any, order: list[str], where: str) -> Iterator[pa.RecordB
         return
     total = sum(stretch.stop - stretch.start for stretch in stretches)
     scans = [_stretch(dataset, stretch, total, rank, where) for stretch in stretches]
-    yield from _packed(piece for _, piece in heapq.merge(*scans, key=lambda found: found[0]))
+    yield from _packed(piece for _, piece in heapq.merge(*scans, key=itemgetter(0)))
 
 
 def _stretches(places: list[tuple[int, Extent]]) -> list[Extent]:

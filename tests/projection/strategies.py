@@ -105,6 +105,7 @@ ORIGINS = st.builds(
     document_id=st.none() | TEXT,
     source_id=st.none() | TEXT,
     locator=st.none() | st.integers(0, 9),
+    index=st.integers(0, 3),
     pointer=st.none() | TEXT,
 )
 
