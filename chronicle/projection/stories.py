@@ -209,6 +209,14 @@ def _runs(batch: pa.RecordBatch) -> Iterator[StorylineDocument]:
         )
 
 
+def origins(batch: pa.RecordBatch) -> Iterator[tuple[str, Origin]]:
+    """(document id, where it came from) of rows of `runs` (document_id, origin, residual); those without an origin are left out."""
+    at = _Columns(batch)
+    for document, origin, (_, own) in zip(at.values("document_id"), at.json("origin"), at.residuals(), strict=True):
+        if origin is not None:
+            yield document, _origin(origin, own.get("origin"))
+
+
 def _origin(cell: bytes, more: str | list[str] | None) -> Origin:
     rest = _object(more) if isinstance(more, str) else {}
     return msgspec.convert({**_object(cell), **rest}, Origin)

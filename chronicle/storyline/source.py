@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
-import msgspec
 import pyarrow as pa
 
 from chronicle.errors import NotFoundError
 from chronicle.formats.story import Origin, StorylineDocument
 from chronicle.layout import TABLES, generation_path
-from chronicle.projection.stories import stories
+from chronicle.projection.stories import origins, stories
 from chronicle.storage import lanceio
 from chronicle.storyline.current import Current, Snapshot
 from chronicle.storyline.store import StorylineLanceStore
@@ -22,6 +21,7 @@ from chronicle.storyline.writer import quoted
 
 SCAN_ROWS = 1024
 """Rows of one batch; one batch a table is what a reader of stories holds."""
+_ORIGIN_COLUMNS = ["document_id", "origin", "residual"]
 _IO_BYTES = 16 << 20
 _DOCUMENTS_PER_FILTER = 32
 _FEW_DOCUMENTS = 512
@@ -83,12 +83,8 @@ class StorylineDataSource:
         return [document for _, document in sorted(pairs, key=itemgetter(0))]
 
     def origins(self) -> list[tuple[str, Origin]]:
-        """(story id, where it came from) of all stories in storage order; stories without an origin are left out."""
-        with lanceio.translated(self.root, reading=True):
-            columns = self.runs.to_table(columns=["storage_ordinal", "document_id", "origin"])
-        rows = sorted(zip(*(column.to_pylist() for column in columns.columns), strict=True))
-        decode = msgspec.json.Decoder(Origin).decode
-        return [(document, decode(origin)) for _, document, origin in rows if origin is not None]
+        """(story id, where it came from) of all stories that have an origin."""
+        return [found for batch in _scanned(self.runs, self.root, columns=_ORIGIN_COLUMNS) for found in origins(batch)]
 
     def stories(self, document_ids: Collection[str] | None = None) -> Iterator[StorylineDocument]:
         """Stories in storage order: all, or those of some document ids (unknown ones are passed over).
