@@ -210,7 +210,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[StorylineDocument]:
 
 
 def origins(batch: pa.RecordBatch) -> Iterator[tuple[str, Origin]]:
-    """(document id, where it came from) of rows of `runs` (document_id, origin, residual); those without an origin are left out."""
+    """(document id, where it came from) of rows of `runs`: document_id, origin, residual. Those without an origin are left out."""
     at = _Columns(batch)
     for document, origin, (_, own) in zip(at.values("document_id"), at.json("origin"), at.residuals(), strict=True):
         if origin is not None:
