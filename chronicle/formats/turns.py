@@ -113,7 +113,10 @@ def look_at_time(ts: str | None, lints: Lints) -> None:
         if datetime.fromisoformat(ts).tzinfo is None:
             count(lints, "timestamp-naive")
     except ValueError:
-        count(lints, "timestamp-unparsable")
+        if ts.upper() != ts:  # RFC 3339 takes `t` and `z`
+            look_at_time(ts.upper(), lints)
+        else:
+            count(lints, "timestamp-unparsable")
 
 
 # --- copies of durations ------------------------------------------------------------------------------------
