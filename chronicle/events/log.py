@@ -26,7 +26,7 @@ from chronicle.layout import MANIFEST, MANIFEST_LOCK, segment_path
 from chronicle.storage import files, lanceio, objects
 from chronicle.storage.feed import Feed
 
-__all__ = ["AppendReport", "EventWriter", "EventWriterFence", "LogSnapshot", "LogStats", "RawEventLanceStore"]
+__all__ = ["Ambient", "AppendReport", "EventWriter", "EventWriterFence", "LogSnapshot", "LogStats", "RawEventLanceStore"]
 
 PUBLISH_ATTEMPTS = 20
 LONGEST_PAUSE = 0.5

@@ -30,7 +30,7 @@ def from_oserror(error: OSError, path: str) -> ChronicleError:
     if error.errno in _DENIED:
         return ConfigError(where, hint="make the path writable for this user, or choose another one", path=path)
     if error.errno in _SHAPE:
-        return ConfigError(where, hint="choose a path of which every parent is a directory", path=path)
+        return ConfigError(where, hint="choose another path: short names, and every parent a directory", path=path)
     if error.errno == errno.ENOENT:
         return NotFoundError(where, hint="check that the path exists", path=path)
     transient = error.errno in _TRANSIENT
