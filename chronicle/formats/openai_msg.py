@@ -238,8 +238,8 @@ def _checked(stories: list[StorylineDocument], source: Json) -> list[StorylineDo
     return stories
 
 
-def _given_back(stories: Sequence[StorylineDocument]) -> Json:
-    marks, rest = _gathered(stories)
+def _given_back(stories: Sequence[StorylineDocument], *, exact: bool = True) -> Json:
+    marks, rest = _gathered(stories) if exact else ({}, {})
     form = _form_of(stories[0])
     if form.startswith("A"):
         made = openai_rows.made(stories, form, marks)
@@ -251,17 +251,18 @@ def _given_back(stories: Sequence[StorylineDocument]) -> Json:
 # -- out of Storyline ---------------------------------------------------------------------------------------------
 
 
-def dump(stories: Sequence[StorylineDocument]) -> bytes:
+def dump(stories: Sequence[StorylineDocument], *, exact: bool = True) -> bytes:
     """Text of one document from its stories, in the form from which they came.
 
-    Stories of other formats come out as one B1 object each, a line for each where there are several. Raises
-    UsageError for no story, ProjectionError where a residual does not fit the stories (they were changed since).
+    Without `exact` the residuals are left out: the canonical document of that form. Stories of other formats come out
+    as one B1 object each, a line for each where there are several. Raises UsageError for no story, ProjectionError
+    where a residual does not fit the stories (they were changed since).
     """
     if not stories:
         raise UsageError("no story to write as OpenAI messages", hint="give the stories of one document")
     if not _form_of(stories[0]):
         return b"\n".join(jsontext.dump(_made(story, "B1", {}, Slots(story))) for story in stories)
-    value, form = _given_back(stories), _form_of(stories[0])
+    value, form = _given_back(stories, exact=exact), _form_of(stories[0])
     if form not in ("A:lines", "A:row"):
         return jsontext.dump(value)
     # Rows that were neighbours in an array stand with commas, lines as lines.

@@ -118,6 +118,7 @@ def step_of(row: Json) -> int | None:
 
 
 def model_of(member: Mapping[str, Json]) -> str | None:
+    """The model that a row names."""
     for key in ("agent_model", "llm_model"):
         value = member.get(key)
         if isinstance(value, str) and value:

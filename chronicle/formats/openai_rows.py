@@ -184,8 +184,7 @@ class _Fold:
 
     def _result(self, message: Object, i: int, one: Row) -> Slot:
         """The latest turn that holds the call, else this row's response, which comes later."""
-        ident = answered_id(message)
-        holder = self._builder.latest_call(ident) if ident is not None else None
+        holder = self._builder.latest_call(message)
         if holder is None:
             one.waiting.append((i, message))
             return NOWHERE
@@ -219,8 +218,7 @@ class _Fold:
         self.done[index] = _Done(one.slots if has_list else None, answer, one.shapes, owner)
 
     def _late_result(self, message: Object, one: Row) -> Slot:
-        ident = answered_id(message)
-        holder = self._builder.latest_call(ident) if ident is not None else None
+        holder = self._builder.latest_call(message)
         if holder is not None:
             return self._builder.result(holder[0], holder[1], message, collapse=True)
         self._builder.lints["orphan-tool-message"] += 1
@@ -228,7 +226,7 @@ class _Fold:
         if turn is None:
             self._extra = True
             turn = self._builder.add(read(Object([("role", "system"), ("content", "")])))
-        return self._builder.result(turn, ident, message, collapse=True)
+        return self._builder.result(turn, answered_id(message), message, collapse=True)
 
     def _turn(self, message: Json, one: Row, where: str) -> int:
         reading = read(message)

@@ -89,9 +89,14 @@ class Builder:
         """Give a turn a call that its text states and the message does not."""
         turn.tool_calls = [ToolCall(tcid=self._distinct(tcid), fn=fn, args=b"{}", extra=DERIVED)]
 
-    def latest_call(self, ident: str) -> tuple[int, str] | None:
-        """(turn, tcid) of the latest call with that id, answered or not."""
-        found = self._by_id.get(ident)
+    def latest_call(self, message: Object) -> tuple[int, str] | None:
+        """(turn, tcid) of the latest call that a tool or function message can mean, answered or not."""
+        ident, name = answered_id(message), message.get("name")
+        found: list[tuple[int, str]] | None = None
+        if ident is not None:
+            found = self._by_id.get(ident)
+        elif role_of(message) == "function" and isinstance(name, str):
+            found = self._by_name.get(jsontext.plain(name))
         return found[-1] if found else None
 
     def result(self, turn: int, call: str | None, message: Object, *, collapse: bool = False) -> Slot:

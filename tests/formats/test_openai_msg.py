@@ -79,11 +79,7 @@ def test_a_story_without_residual_can_be_written(odd: tuple[str, Json]) -> None:
     if form in ("A:lines", "A:row") or not all(_is_list(value, at) for at in lists_of(form)):
         return
     made = openai_msg.into(Document("openai_msg", form, DOCUMENT_ID, jsontext.dump(value), (), b""))
-    for each in made:
-        each.residual = None
-        for turn in each.turns:
-            turn.residual = None
-    written = openai_msg.dump(made)
+    written = openai_msg.dump(made, exact=False)
     again = openai_msg.into(Document("openai_msg", form, DOCUMENT_ID, written, (), b""))
     assert openai_msg.dump(again) == written
 
