@@ -15,7 +15,10 @@ GENERATION_PREFIX = "gen-"
 
 
 class EventsSource(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The facts that a projection was made from. Other kinds than ours may leave all but `kind` and `source_uri` out."""
+    """The facts that a projection was made from.
+
+    Of kind `canonical_events` the peer wants every field but `snapshot_ref`; other kinds have others.
+    """
 
     kind: str = ""
     source_uri: str = ""

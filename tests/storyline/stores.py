@@ -16,7 +16,9 @@ from chronicle.storyline.source import StorylineDataSource
 PROJECTION = Projection(
     source_id="events:" + "0" * 64,
     source_file="events/d/events.lance",
-    source=EventsSource(kind="canonical_events", source_uri="/lake/events/d/events.lance", fact_version=3, fact_rows=7),
+    source=EventsSource(
+        kind="canonical_events", source_uri="/lake/events/d/events.lance", fact_version=3, fact_rows=7, layout_revision=4
+    ),
     projector_name="chronicle",
     recipe_hash="1" * 64,
     completeness="full",

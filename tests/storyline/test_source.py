@@ -1,0 +1,116 @@
+"""Readers of the tables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chronicle.errors import NotFoundError
+from chronicle.storyline import source as module
+from chronicle.storyline.source import StorylineDataSource
+from chronicle.storyline.store import StorylineLanceStore
+from tests.storyline.stores import batches, story, visible
+
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def scattered(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store whose rows lie in another order than its stories: every commit brought some of them."""
+    root = str(tmp_path_factory.mktemp("scattered"))
+    with StorylineLanceStore(root).writer() as writer:
+        writer.rebuild(batches([story(n, turns=1 + n % 5) for n in range(COUNT)], 5), None)
+        for some in ([7, 3], [0], [11, 3, 4], [5]):
+            parts = batches([story(n, "new", turns=3) for n in some], 2)
+            writer.replace([story(n).story_id for n in some], parts, None)
+    return root
+
+
+def expected(*numbers: int) -> list[object]:
+    new = {7, 3, 0, 11, 4, 5}
+    return [story(n, "new", turns=3) if n in new else story(n, turns=1 + n % 5) for n in sorted(set(numbers))]
+
+
+def test_stories_come_in_storage_order(scattered: str) -> None:
+    assert visible(scattered) == expected(*range(COUNT))
+
+
+@pytest.mark.parametrize(("stretches", "rows"), [(0, 1024), (0, 3), (32, 2), (2, 1024)])
+def test_however_the_rows_are_fetched(scattered: str, monkeypatch: pytest.MonkeyPatch, stretches: int, rows: int) -> None:
+    monkeypatch.setattr(module, "_MOST_STRETCHES", stretches)
+    monkeypatch.setattr(module, "SCAN_ROWS", rows)
+    monkeypatch.setattr(module, "_FEWEST_ROWS", 1)
+    assert visible(scattered) == expected(*range(COUNT))
+
+
+@given(wanted=st.sets(st.integers(0, COUNT + 2)), few=st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_some_stories(scattered: str, wanted: set[int], few: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_FEW_DOCUMENTS", 512 if few else 0)
+        patch.setattr(module, "_DOCUMENTS_PER_FILTER", 3)
+        found = list(StorylineDataSource.open(scattered).stories([story(n).story_id for n in wanted]))
+    assert found == expected(*(n for n in wanted if n < COUNT))
+
+
+def test_stories_of_one_document_stay_in_their_order(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    family = [story(5), story(3), story(4)]
+    builder = module_builder(family)
+    with StorylineLanceStore(root).writer() as writer:
+        writer.rebuild([builder], None)
+    assert visible(root) == family
+
+
+def module_builder(stories):  # type: ignore[no-untyped-def]
+    from chronicle.projection.tables import TableBuilder
+
+    builder = TableBuilder()
+    for each in stories:
+        builder.add(each, 17)
+    return builder.batches()
+
+
+def test_counts_and_datasets(scattered: str) -> None:
+    source = StorylineDataSource.open(scattered)
+    assert source.counts()["runs"] == COUNT
+    assert source.steps.to_table(columns=["step_id"]).num_rows == source.counts()["steps"]
+    assert source.tool_calls.version == source.snapshot.tool_calls_version
+    assert source.document_ids() == [story(n).story_id for n in range(COUNT)]
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="holds no tables"):
+        StorylineDataSource.open(str(tmp_path / "nowhere"))
+
+
+def test_a_missing_version_is_named(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    with StorylineLanceStore(root).writer() as writer:
+        writer.rebuild(batches([story(0)]), None)
+    current = tmp_path / "CURRENT"
+    current.write_text(current.read_text().replace('"steps_version":1', '"steps_version":7'))
+    with pytest.raises(NotFoundError, match="version 7"):
+        StorylineDataSource.open(root)
+
+
+def test_reading_and_writing_import_no_pandas(scattered: str) -> None:
+    code = f"""
+import sys
+from chronicle.storage import lanceio
+lanceio.lance()
+from chronicle.storyline.source import StorylineDataSource
+from chronicle.storyline.store import StorylineLanceStore
+from tests.storyline.stores import batches
+stories = list(StorylineDataSource.open({scattered!r}).stories())
+with StorylineLanceStore({scattered + "-copy"!r}).writer() as writer:
+    writer.rebuild(batches(stories), None)
+assert len(stories) == {COUNT}
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2], timeout=60)
