@@ -114,6 +114,7 @@ def _prefect(*, services: bool = False) -> Iterator[str]:
         return
     with TemporaryServer(os.environ, services=services) as server:
         os.environ["PREFECT_API_URL"] = server.url
+        os.environ["PREFECT_LOGGING_TO_API_ENABLED"] = "true" if services else "false"  # nobody could read them
         import flows.pipeline  # noqa: F401  beside the start of the server: both take seconds
 
         server.wait_until_healthy()

@@ -15,7 +15,11 @@ SAMPLES = Path("demo-samples")
 LAKE = Path("demo-lake")
 DATASET = "demo"
 IN_QUARANTINE = 65
-SQL = "SELECT agent_name AS agent, count(*) AS steps, sum(prompt_tokens) AS prompt_tokens FROM steps GROUP BY ALL ORDER BY steps DESC"
+SQL = (
+    "SELECT agent_id AS agent, count(DISTINCT document_id) AS runs, count(*) AS steps, "
+    "sum((metrics->>'prompt_tokens')::INT) AS prompt_tokens "
+    "FROM runs JOIN steps USING (document_id) GROUP BY ALL ORDER BY steps DESC"
+)
 FIRST_LINES = 16
 
 
@@ -70,9 +74,8 @@ def main() -> None:
     """Tell the story of one run, then what to try next."""
     where = ("--lake", str(LAKE), "--dataset", DATASET)
     written = samples.write(SAMPLES)
-    _say(
-        f"{len(samples.samples())} exports of agent runs in {SAMPLES}/ ({len(written)} written now), one of them cut off on purpose.\n"
-    )
+    count = len(samples.samples())
+    _say(f"{count} exports of agent runs in {SAMPLES}/ ({len(written)} written now), one of them cut off on purpose.\n")
     before = _last_fact_version()
     _tell(json.loads(_chronicle("run", str(SAMPLES), *where).stdout), before)
 

@@ -22,6 +22,8 @@ from typing import Self
 
 from chronicle.errors import ConfigError
 
+GRACE_SECONDS = 2.0
+"""What a server has for writing down the last events of its flows."""
 STARTUP_SECONDS = 180.0
 """How long a server may take: the first start on a busy machine migrates a new database."""
 
@@ -128,19 +130,25 @@ def _serve(descriptor: int) -> None:
     """Serve Prefect's API on an inherited socket until standard input ends."""
     import threading
 
-    import uvicorn
-    from prefect.server.api.server import create_app
-
-    server = uvicorn.Server(uvicorn.Config(create_app, factory=True, log_level="error", lifespan="on"))
+    stopping = threading.Event()
 
     def watch_parent() -> None:
         sys.stdin.buffer.read()
-        server.should_exit = True
-        time.sleep(2)
+        stopping.set()
+        time.sleep(GRACE_SECONDS)
         os._exit(0)  # whatever the shutdown still waits for is of no use to anybody
 
     threading.Thread(target=watch_parent, daemon=True).start()
-    server.run(sockets=[socket.socket(fileno=descriptor)])
+
+    import uvicorn
+    from prefect.server.api.server import create_app
+
+    class Server(uvicorn.Server):
+        async def on_tick(self, counter: int) -> bool:
+            return await super().on_tick(counter) or stopping.is_set()
+
+    config = uvicorn.Config(create_app, factory=True, log_level="error", lifespan="on")
+    Server(config).run(sockets=[socket.socket(fileno=descriptor)])
 
 
 if __name__ == "__main__":
