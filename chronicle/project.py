@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chronicle import facts
 from chronicle.errors import ChronicleError, InputError
 from chronicle.formats import hub
+from chronicle.formats.cut import cut
 from chronicle.formats.document import Document
 from chronicle.formats.story import StorylineDocument
+from chronicle.identity import CUT_RULES
 from chronicle.layout import DatasetPaths
 from chronicle.projection.fold import FactDocument
 
@@ -38,7 +40,7 @@ class Projector:
 
     def _project(self, document: Document) -> list[StorylineDocument]:
         try:
-            stories = hub.into(document)
+            stories = hub.into(document if document.cut == CUT_RULES else _recut(document))
         except InputError as error:
             self._lint(error.kind)
             return []
@@ -55,6 +57,13 @@ class Projector:
 
     def _lint(self, code: str, count: int = 1) -> None:
         self.lints[code] = self.lints.get(code, 0) + count
+
+
+def _recut(document: Document) -> Document:
+    """The same document in parts by our own rules; another version of them cut it."""
+    found = cut(document.text, format=document.format)
+    parts = hub.document_of(document.text, found, found.documents[0], document.source_id)
+    return replace(parts, id=document.id, container=document.container, locator=document.locator, form=document.form)
 
 
 def live_stories(paths: DatasetPaths) -> tuple[int, Iterator[tuple[int, StorylineDocument]]]:

@@ -68,9 +68,10 @@ class _Rebuild:
         documents = DocumentFold(wanted_documents(self.fold, self.fold.coverage()))
         rows = facts.document_rows(self.snapshot, ignored=self.report.events_ignored)
         projected = self.projector.stories(documents.feed(rows))
-        self._commit(writer.rebuild(self._batches(projected), self._lineage()).generation)
+        snapshot = writer.rebuild(self._batches(projected), self._lineage())
         known = wanted_documents(self.fold, {s: source.documents for s, source in self.fold.known.items()})
         self.strays = sorted(documents.strays - known.keys()) if documents.strays else []
+        self._commit(snapshot.generation)
         self.report.facts_read = self.snapshot.fact_rows
         self._note_faults(documents)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from chronicle.identity import CUT_RULES
+
 
 class CutPart(NamedTuple):
     """One part of a document: its byte range in the source and whose it is."""
@@ -91,6 +93,8 @@ class Document:
     source_id: str = ""
     container: str = "object"
     locator: int = 0
+    cut: str = CUT_RULES
+    """Version of the rules by which it was cut into parts."""
 
     @cached_property
     def text(self) -> bytes:

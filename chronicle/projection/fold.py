@@ -161,6 +161,7 @@ def _assemble(document_id: str, copy: _Copy, wanted: Wanted) -> FactDocument | N
         source_id=wanted.source_id,
         container=opened.container or "object",
         locator=wanted.locator,
+        cut=opened.cut or "",
     )
     if identity.digest(document.text) != closed.digest:
         return None
