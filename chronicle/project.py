@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from chronicle import facts
 from chronicle.errors import ChronicleError, InputError
 from chronicle.formats import hub
 from chronicle.formats.cut import cut
 from chronicle.formats.document import Document
 from chronicle.formats.story import StorylineDocument
 from chronicle.identity import CUT_RULES
-from chronicle.layout import DatasetPaths
 from chronicle.projection.fold import FactDocument
 
 _ODD_DOCUMENT = (ChronicleError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
@@ -64,19 +62,3 @@ def _recut(document: Document) -> Document:
     found = cut(document.text, format=document.format)
     parts = hub.document_of(document.text, found, found.documents[0], document.source_id)
     return replace(parts, id=document.id, container=document.container, locator=document.locator, form=document.form)
-
-
-def live_stories(paths: DatasetPaths) -> tuple[int, Iterator[tuple[int, StorylineDocument]]]:
-    """(fact_version, all stories of current sources with their storage_ordinal), streaming from one pinned snapshot.
-
-    Raises NotFoundError where the dataset has no facts.
-    """
-    snapshot = facts.pin(paths)
-    documents = facts.live_documents(snapshot, facts.source_fold(snapshot))
-    return snapshot.fact_version, _flat(Projector().stories(documents))
-
-
-def _flat(projected: Iterable[Stories]) -> Iterator[tuple[int, StorylineDocument]]:
-    for ordinal, stories in projected:
-        for story in stories:
-            yield ordinal, story

@@ -63,11 +63,11 @@ def chats(numbers: range, end: bytes = b"\n") -> bytes:
 
 def rows(sessions: int) -> bytes:
     """A row corpus (form A) of several sessions."""
-    made = [
-        {"session_id": f"r{number % sessions}", "step_id": 1 + number // sessions, "messages": [{"role": "user", "content": "hi"}],
-         "response": {"role": "assistant", "content": f"answer {number}"}}
-        for number in range(sessions * 2)
-    ]  # fmt: skip
+    made = []
+    for number in range(sessions * 2):
+        said = [{"role": "user", "content": "hi"}]
+        answer = {"role": "assistant", "content": f"answer {number}"}
+        made.append({"session_id": f"r{number % sessions}", "step_id": 1 + number // sessions, "messages": said, "response": answer})
     return json.dumps(made).encode()
 
 

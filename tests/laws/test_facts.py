@@ -122,9 +122,11 @@ def copy_of(data: bytes, key: str, *, parts: bool) -> list[bytes]:
     """All facts of one source, cut by our rules or not at all."""
     found = cut(data)
     if not parts:
-        found = replace(found, documents=[replace(document, parts=()) for document in found.documents])
+        whole = [replace(document, parts=()) for document in found.documents]
+        found = replace(found, documents=whole)
     stat = imported.Stat(size=len(data))
-    context = imported.ImportContext(identity.source_id(data), key, "file:///x", stat, "attempt" + str(parts), 1_700_000_000_000, False)
+    attempt = f"attempt{parts}"
+    context = imported.ImportContext(identity.source_id(data), key, "file:///x", stat, attempt, 1_700_000_000_000, False)
     sink = Rows()
     imported.put_opened(sink, context, found, None)
     for index in range(len(found.documents)):
