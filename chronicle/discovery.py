@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from chronicle.errors import ConfigError
-from chronicle.layout import CURRENT, MANIFEST
+from chronicle.errors import ConfigError, UsageError
+from chronicle.layout import CURRENT, MANIFEST, DatasetPaths
 from chronicle.storage import files
 
 LOG = "events.lance"
@@ -31,6 +31,8 @@ class Location:
     """`lake`: `events/<dataset>/events.lance`. `run`: `<agent>/<run>/events.lance`, as the peer lays it out."""
     events: str
     storyline: str
+    paths: DatasetPaths | None = field(default=None, compare=False)
+    """Where a dataset of a lake keeps the rest; None for a `run`."""
 
     @property
     def has_tables(self) -> bool:
@@ -79,10 +81,12 @@ def _directories(path: str) -> list[str]:
 
 def _location(root: str, relative: str) -> Location:
     segments = relative.split("/") if relative else []
-    events = os.path.join(root, relative, LOG)
-    if "events" in segments[:-1]:
-        at = segments.index("events")
-        dataset = segments[at + 1 :]
-        storyline = os.path.join(root, *segments[:at], "storyline", *dataset)
-        return Location("/".join([*segments[:at], *dataset]), "lake", events, storyline)
-    return Location(relative or ".", "run", events, os.path.join(root, relative, "storyline"))
+    at = segments.index("events") if "events" in segments[:-1] else -1
+    if at >= 0:
+        try:
+            paths = DatasetPaths(os.path.join(root, *segments[:at]), "/".join(segments[at + 1 :]))
+        except UsageError:  # a directory that no dataset of ours can have
+            pass
+        else:
+            return Location("/".join([*segments[:at], paths.dataset]), "lake", paths.events, paths.storyline, paths)
+    return Location(relative or ".", "run", os.path.join(root, relative, LOG), os.path.join(root, relative, "storyline"))

@@ -1,0 +1,225 @@
+"""list and stats: what a lake and a dataset hold, and whether what is derived is fresh (design 5.2, 8)."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from chronicle.discovery import Location, expand_story_locations
+from chronicle.errors import ChronicleError, NotFoundError
+from chronicle.layout import DatasetPaths
+from chronicle.materialize import Index, read_index
+from chronicle.projection.markdown import RENDERER
+from chronicle.reports import Report
+from chronicle.storage import files
+
+if TYPE_CHECKING:
+    from chronicle.events.manifest import Manifest
+    from chronicle.storyline.source import StorylineDataSource
+
+FRESH = "fresh"
+STALE = "stale"
+MISSING = "missing"
+
+
+class DatasetSummary(msgspec.Struct, kw_only=True):
+    """One dataset of a lake. Counts of tables are None where there are none."""
+
+    dataset: str
+    fact_version: int = 0
+    fact_rows: int = 0
+    segments: int = 0
+    stories: int | None = None
+    steps: int | None = None
+    tool_calls: int | None = None
+    freshness: str = ""
+    """Of the tables: `fresh`, `stale by <n> facts` or `missing`."""
+    quarantined: int = 0
+    bytes: int = 0
+    """Of all files of the dataset, facts and derived."""
+    error: str = ""
+    """Why the dataset does not read; the counts are then 0."""
+
+
+class LakeReport(Report, kw_only=True):
+    """Datasets of a lake in order of their names."""
+
+    verb: str = "list"
+    lake: str = ""
+    datasets: list[DatasetSummary] = []
+
+
+class StatsReport(Report, kw_only=True):
+    """What one dataset holds. Bytes as they lie; times in ms since 1970, None where there are no facts."""
+
+    verb: str = "stats"
+    fact_version: int = 0
+    fact_rows: int = 0
+    segments: int = 0
+    sessions: int = 0
+    first_unix_ms: int | None = None
+    last_unix_ms: int | None = None
+    kinds: dict[str, int] = {}
+    """Facts by kind."""
+    sources: int = 0
+    """Source keys that hold something now."""
+    sources_incomplete: int = 0
+    """Readings that were begun and never ended."""
+    formats: dict[str, int] = {}
+    """Current sources by format."""
+    freshness: str = ""
+    """Of the tables: `fresh`, `stale by <n> facts` or `missing`."""
+    stories: int | None = None
+    steps: int | None = None
+    tool_calls: int | None = None
+    lints: dict[str, int] = {}
+    """What is odd about the stories in the tables, by code."""
+    markdown: str = ""
+    """`fresh`, `stale` or `missing`."""
+    markdown_files: int = 0
+    quarantined: int = 0
+    quarantine_kinds: dict[str, int] = {}
+    bytes: dict[str, int] = {}
+    """By layer: events, storyline, agenticmd, ops."""
+
+
+def list_lake(lake: str) -> LakeReport:
+    """Summarise every dataset below a lake; one that does not read is listed with its error.
+
+    Reads manifests and metadata, no facts. Raises NotFoundError where the lake does not exist.
+    """
+    began = time.monotonic()
+    if not files.exists(lake):
+        raise NotFoundError(f"lake {lake} does not exist", hint="check --lake; `chronicle ingest` makes it", path=lake)
+    report = LakeReport(lake=lake, datasets=[_summary(place) for place in expand_story_locations(lake)])
+    report.warnings += (f"{dataset.dataset}: {dataset.error}" for dataset in report.datasets if dataset.error)
+    report.seconds = round(time.monotonic() - began, 3)
+    return report
+
+
+def stats(paths: DatasetPaths) -> StatsReport:
+    """Count what a dataset holds. Reads three small columns of all facts.
+
+    Raises NotFoundError where there is no such dataset, IntegrityError where its facts or tables do not read.
+    """
+    from chronicle import facts
+    from chronicle.quarantine import Quarantine
+
+    began = time.monotonic()
+    snapshot = facts.pin(paths)
+    counted, fold = snapshot.stats(), facts.source_fold(snapshot)
+    known = (fold.known.get(receipt.source_id) for receipt in fold.current.values())
+    report = StatsReport(
+        dataset=paths.dataset,
+        fact_version=snapshot.fact_version,
+        fact_rows=counted.rows,
+        segments=counted.segments,
+        sessions=counted.sessions,
+        first_unix_ms=counted.first_unix_ms,
+        last_unix_ms=counted.last_unix_ms,
+        kinds=counted.kinds,
+        sources=len(fold.current),
+        sources_incomplete=len(fold.begun),
+        formats=dict(sorted(Counter(source.format for source in known if source is not None).items())),
+        quarantine_kinds=dict(sorted(Counter(entry.kind for entry in Quarantine(paths).entries.values()).items())),
+        bytes=_bytes(paths),
+    )
+    report.quarantined = sum(report.quarantine_kinds.values())
+    _add_tables(report, paths, snapshot.manifest)
+    _add_markdown(report, read_index(paths), snapshot.fact_version)
+    report.seconds = round(time.monotonic() - began, 3)
+    return report
+
+
+def freshness(source: StorylineDataSource | None, manifest: Manifest) -> str:
+    """Whether tables were made from all facts that a manifest shows: `fresh`, `stale by <n> facts` or `missing`.
+
+    Just `stale` where nobody can say by how much: the tables do not say what they were made from, or from more than this.
+    A lake may move, so the place of the log does not count.
+    """
+    if source is None:
+        return MISSING
+    lineage = source.snapshot.projection
+    made_from = lineage.source if lineage is not None else None
+    if made_from is None or made_from.fact_rows is None:
+        return STALE
+    if made_from.fact_version == manifest.fact_version and made_from.fact_rows == manifest.fact_rows:
+        return FRESH
+    behind = manifest.fact_rows - made_from.fact_rows
+    return f"{STALE} by {behind} facts" if behind > 0 else STALE
+
+
+def _summary(place: Location) -> DatasetSummary:
+    from chronicle.events.log import RawEventLanceStore
+
+    summary = DatasetSummary(dataset=place.name)
+    try:
+        manifest = RawEventLanceStore(place.events).manifest()
+        summary.fact_version, summary.fact_rows = manifest.fact_version, manifest.fact_rows
+        summary.segments = len(manifest.segments)
+        source = _tables(place.storyline) if place.has_tables else None
+        summary.freshness = freshness(source, manifest)
+        if source is not None:
+            counts = source.counts()
+            summary.stories, summary.steps, summary.tool_calls = counts["runs"], counts["steps"], counts["tool_calls"]
+        if place.paths is not None:
+            names = files.list_dir(place.paths.quarantine)
+            summary.quarantined = sum(name.endswith(".json") for name in names)
+            summary.bytes = sum(_bytes(place.paths).values())
+        else:
+            summary.bytes = files.tree_bytes(place.events) + files.tree_bytes(place.storyline)
+    except ChronicleError as error:
+        return DatasetSummary(dataset=place.name, error=str(error))
+    return summary
+
+
+def _tables(storyline: str) -> StorylineDataSource:
+    from chronicle.storyline.source import StorylineDataSource
+
+    return StorylineDataSource.open(storyline)
+
+
+def _bytes(paths: DatasetPaths) -> dict[str, int]:
+    layers = {"events": paths.events, "storyline": paths.storyline, "agenticmd": paths.agenticmd, "ops": paths.ops}
+    return {layer: files.tree_bytes(path) for layer, path in layers.items()}
+
+
+def _add_tables(report: StatsReport, paths: DatasetPaths, manifest: Manifest) -> None:
+    from chronicle.storage import lanceio
+
+    place = Location(paths.dataset, "lake", paths.events, paths.storyline)
+    source = _tables(paths.storyline) if place.has_tables else None
+    report.freshness = freshness(source, manifest)
+    if source is None:
+        return
+    counts = source.counts()
+    report.stories, report.steps, report.tool_calls = counts["runs"], counts["steps"], counts["tool_calls"]
+    lints: Counter[str] = Counter()
+    with lanceio.translated(paths.storyline, reading=True):
+        for batch in source.runs.scanner(columns=["meta"], filter="meta IS NOT NULL").to_batches():
+            for meta in batch["meta"].to_pylist():
+                lints.update(_lints(meta))
+    report.lints = dict(sorted(lints.items()))
+
+
+class _Meta(msgspec.Struct):
+    lints: dict[str, int] = {}
+
+
+def _lints(meta: str) -> dict[str, int]:
+    try:
+        return msgspec.json.decode(meta, type=_Meta).lints
+    except msgspec.MsgspecError:  # a store that somebody else wrote
+        return {}
+
+
+def _add_markdown(report: StatsReport, index: Index | None, fact_version: int) -> None:
+    if index is None:
+        report.markdown = MISSING
+        return
+    report.markdown_files = len(index.files)
+    made_from = (index.complete, index.fact_version, index.renderer)
+    report.markdown = FRESH if made_from == (True, fact_version, RENDERER) else STALE

@@ -1,0 +1,103 @@
+"""What a lake and a dataset hold, and whether what is derived is fresh (design 5.2, 8)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from chronicle.errors import IntegrityError, NotFoundError
+from chronicle.ingest import ingest
+from chronicle.layout import DatasetPaths
+from chronicle.materialize import materialize
+from chronicle.options import IngestOptions, MaterializeOptions, RebuildOptions
+from chronicle.rebuild import rebuild
+from chronicle.stats import list_lake, stats
+
+
+def trajectory(name: str, calls: int = 1) -> str:
+    call = {"tool_call_id": "t", "function_name": "ls", "arguments": {}}
+    steps = [
+        {"step_id": 1, "source": "user", "message": "hi"},
+        {"step_id": 2, "source": "agent", "message": "ho", "tool_calls": [call] * calls},
+    ]
+    return json.dumps({"schema_version": "ATIF-v1.7", "session_id": name, "agent": {"name": "a", "version": "1"}, "steps": steps})
+
+
+def put(paths: DatasetPaths, folder: Path, **texts: str) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.json").write_text(text)
+    ingest(IngestOptions(paths=paths, sources=(str(folder),), allow_quarantine=True))
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> DatasetPaths:
+    return DatasetPaths(str(tmp_path / "lake"), "team/a")
+
+
+def test_a_dataset_through_its_life(paths: DatasetPaths, tmp_path: Path) -> None:
+    put(paths, tmp_path / "in", one=trajectory("one"), two=trajectory("two", calls=2), bad="{")
+    found = stats(paths)
+    assert (found.sources, found.formats, found.freshness, found.markdown) == (2, {"atif": 2}, "missing", "missing")
+    assert (found.stories, found.steps) == (None, None)
+    assert (found.fact_rows, found.kinds["document.part"]) == (sum(found.kinds.values()), 4)
+    assert found.quarantined == sum(found.quarantine_kinds.values()) == 1
+    assert found.bytes["events"] > 0
+    assert found.bytes["storyline"] == 0
+
+    rebuild(RebuildOptions(paths=paths))
+    materialize(MaterializeOptions(paths=paths))
+    found = stats(paths)
+    assert (found.freshness, found.markdown, found.markdown_files) == ("fresh", "fresh", 2)
+    assert (found.stories, found.steps, found.tool_calls) == (2, 4, 3)
+    assert sum(found.lints.values()) == 1, "the repeated call id"
+
+    before = found.fact_rows
+    put(paths, tmp_path / "in", three=trajectory("three"))
+    found = stats(paths)
+    assert (found.freshness, found.markdown) == (f"stale by {found.fact_rows - before} facts", "stale")
+
+
+def test_all_datasets_of_a_lake(paths: DatasetPaths, tmp_path: Path) -> None:
+    put(paths, tmp_path / "in", one=trajectory("one"))
+    rebuild(RebuildOptions(paths=paths))
+    other = DatasetPaths(paths.lake, "b")
+    put(other, tmp_path / "other", two=trajectory("two"), bad="{")
+    report = list_lake(paths.lake)
+    assert [(one.dataset, one.freshness, one.stories, one.quarantined) for one in report.datasets] == [
+        ("b", "missing", None, 1),
+        ("team/a", "fresh", 1, 0),
+    ]
+    assert [one.bytes for one in report.datasets] == [sum(stats(at).bytes.values()) for at in (other, paths)]
+    assert report.warnings == []
+
+
+def test_a_lake_that_moved_is_as_fresh_as_before(paths: DatasetPaths, tmp_path: Path) -> None:
+    put(paths, tmp_path / "in", one=trajectory("one"))
+    rebuild(RebuildOptions(paths=paths))
+    shutil.move(paths.lake, tmp_path / "moved")
+    assert [one.freshness for one in list_lake(str(tmp_path / "moved")).datasets] == ["fresh"]
+
+
+def test_one_broken_dataset_does_not_hide_the_others(paths: DatasetPaths, tmp_path: Path) -> None:
+    put(paths, tmp_path / "in", one=trajectory("one"))
+    broken = DatasetPaths(paths.lake, "broken")
+    Path(broken.events).mkdir(parents=True)
+    (Path(broken.events) / "_manifest.json").write_text("{")
+    first, second = list_lake(paths.lake).datasets
+    assert (first.dataset, first.fact_rows) == ("broken", 0)
+    assert "manifest" in first.error
+    assert (second.dataset, second.error) == ("team/a", "")
+    with pytest.raises(IntegrityError):
+        stats(broken)
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        list_lake(str(tmp_path / "nothing"))
+    assert list_lake(str(tmp_path)).datasets == []
+    with pytest.raises(NotFoundError):
+        stats(DatasetPaths(str(tmp_path), "nothing"))
