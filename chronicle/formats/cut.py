@@ -48,8 +48,7 @@ def cut(
     try:
         found, documents = cutter.run(tail=first_locator > 0)
     except InputError as error:
-        what = f"{name or 'the source'}: {error.message}"
-        raise InputError(what, hint=error.hint, kind=error.kind, **error.context) from error
+        raise _named(error, name or "the source", source) from error
     end = 0
     for locator, document in enumerate(documents, first_locator):
         document.locator, document.lead = locator, end
@@ -142,7 +141,7 @@ class _Cutter:
                 raise
             fault = error
         if self.forced is None:
-            found = self._several(whole)
+            found = self._several(whole, broken=fault is not None)
             if found is None and fault and fault.kind == "truncated" and self.source[whole.start] == ARRAY:
                 found = self._cut_off(whole)
             if found is not None:
@@ -188,7 +187,7 @@ class _Cutter:
             slow.value(at)
             return slow.elements(at)
         except InputError as error:
-            raise self._located(error, at) from error
+            raise self._fault(error, at) from error
 
     def _read(self, at: Slice) -> CutDocument:
         """The document at `at`. Raises InputError when it cannot be read, `_Several` when more follows."""
@@ -202,7 +201,10 @@ class _Cutter:
             slow.value(at)
             return self._pieces(slow, at)
         except InputError as error:
-            raise self._located(error, at) from error
+            raise self._fault(error, at) from error
+
+    def _fault(self, error: InputError, at: Slice) -> Exception:
+        return _Several() if error.context.get("more") else self._located(error, at)
 
     def _located(self, error: InputError, at: Slice) -> InputError:
         """The same error with the offset in the source and the name of the source."""
@@ -210,13 +212,11 @@ class _Cutter:
         if offset is None:
             return error
         what = error.message.partition("): ")[2] or error.message
-        line = self.source.count(b"\n", 0, at.start + offset) + 1
         return InputError(
-            f"not JSON from byte {at.start + offset} on (line {line}): {what}",
+            f"not JSON from byte {at.start + offset} on: {what}",
             hint="the file may be cut off" if error.kind == "truncated" else "repair it at its producer, then ingest again",
             kind=error.kind,
             offset=at.start + offset,
-            line=line,
         )
 
     def _pieces(self, reader: Reader, at: Slice, fast: FastReader | None = None) -> CutDocument:
@@ -273,24 +273,24 @@ class _Cutter:
 
     # -- several values ------------------------------------------------------------------------------------
 
-    def _several(self, whole: Slice) -> tuple[str, list[CutDocument]] | None:
-        """The source as JSONL or as consecutive values; None when it is neither."""
+    def _several(self, whole: Slice, broken: bool) -> tuple[str, list[CutDocument]] | None:
+        """The source as JSONL or as consecutive values; None when it is neither. `broken`: its first value is none."""
         lines = slices.lines(self.source, whole)
         documents: list[CutDocument] = []
-        chained = False
+        chained = broken
         for line in lines:
             document = self._member(line)
-            if not chained and document.fault and not _complete(document):
-                chained = True
-                chain = self._chain(whole, line.start)
+            if document.fault and not _complete(document):
+                chain = None if chained else self._chain(whole, line.start)
                 if chain is not None:
                     return "concatenated", self._readable(chain, False)
                 if not self.is_lines and not documents and not self._looks_like_lines(lines):
-                    return self._broken_chain(whole)
+                    return None if broken else self._broken_chain(whole)
+                chained = True
             documents.append(document)
         complete = sum(map(_complete, documents))
         if complete == 0 or (not self.is_lines and 2 * complete <= len(documents)):
-            return self._broken_chain(whole)
+            return None if broken else self._broken_chain(whole)
         return "jsonl", self._readable(documents, False)
 
     def _looks_like_lines(self, lines: list[Slice]) -> bool:
@@ -425,6 +425,16 @@ def _rows(source: bytes, run: list[CutDocument]) -> CutDocument:
     first.end = run[-1].end
     first.strict = all(document.strict for document in run)
     return first
+
+
+def _named(error: InputError, name: str, source: bytes) -> InputError:
+    """The same error with the name of the source and, where it has a place, the line."""
+    context = dict(error.context)
+    if "offset" in context:
+        # Here only: to count lines for every bad member of a large source would take its square.
+        context["line"] = source.count(b"\n", 0, context["offset"]) + 1
+        name = f"{name}, line {context['line']}"
+    return InputError(f"{name}: {error.message}", hint=error.hint, kind=error.kind, **context)
 
 
 def _unsupported(what: str, detail: str = "") -> InputError:

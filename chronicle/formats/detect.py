@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from chronicle.formats import openai_msg
-from chronicle.formats.slices import ARRAY, OBJECT, elements_of, members_of, string_of
+from chronicle.formats.slices import ARRAY, OBJECT, STRING, elements_of, members_of, string_of
 
 FORMATS = ("atif", "openai_msg", "storyline", "actf", "agenticmd")
 """Names of the formats; `events` is refused by name (design 5.1)."""
@@ -185,9 +185,11 @@ def _typed_messages(value: dict[str, bytes]) -> bool:
 
 
 def _is_openhands_event(value: dict[str, bytes]) -> bool:
-    if "source" not in value or not ("id" in value or "timestamp" in value):
+    if "source" not in value or "step_id" in value or not ("id" in value or "timestamp" in value):
         return False
-    return _opens(value, "action", 34) or (_opens(value, "observation", 34) and ("cause" in value or "extras" in value))
+    if _opens(value, "action", STRING) or _opens(value, "observation", STRING):
+        return True
+    return (string_of(value.get("kind")) or "").endswith("Event")
 
 
 def _capture(value: dict[str, bytes]) -> str | None:

@@ -230,7 +230,7 @@ class SlowReader:
     def _check(self, at: Slice) -> None:
         end = jsontext.end_of_value(self._text, at.start - self._base) + self._base
         if end != at.end:
-            raise InputError(f"more after the value, at byte {end}", kind="unreadable", offset=end - self._base)
+            raise InputError("more text follows the value", kind="unreadable", offset=end - self._base, more=True)
 
     def members(self, at: Slice) -> dict[str, Slice]:
         """Members of the object at `at`."""

@@ -151,6 +151,40 @@ def test_both_cutters_agree(values: list[dict[str, object]], container: str, see
         assert fast.container == container
 
 
+def faults_of(source: bytes, name: str) -> list[str]:
+    """The kind of a source that is refused; else the fault of each document, at least one of them without."""
+    try:
+        found = cut_text(source, name=name)
+    except InputError as error:
+        return [error.kind]
+    faults = [each.fault.removeprefix("member:") for each in found.documents]
+    assert "" in faults
+    return faults
+
+
+KINDS = ("empty", "unreadable", "truncated", "encoding", "unsupported:")
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.sampled_from([ATIF, CHAT, STORY, SHAREGPT, row("a", 1), row("b", 1), "[]", "7"]), min_size=1, max_size=4),
+    st.sampled_from(["\n", ",", " ", "\r\n\n"]),
+    st.booleans(),
+    st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=3), st.integers(0, 9)), max_size=3),
+    st.sampled_from(["x.json", "x.jsonl"]),
+)
+def test_whatever_comes_in_is_covered_or_refused(
+    values: list[str], between: str, wrap: bool, edits: list[tuple[float, bytes, int]], name: str
+) -> None:
+    text = between.join(values)
+    source = (f"[{text}]" if wrap else text).encode()
+    for place, put, drop in edits:
+        at = int(place * len(source))
+        source = source[:at] + put + source[at + drop :]
+    faults = faults_of(source, name)
+    assert all(kind == "" or kind.startswith(KINDS) for kind in faults)
+
+
 # -- containers --------------------------------------------------------------------------------------------------
 
 
