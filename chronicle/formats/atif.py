@@ -14,7 +14,8 @@ from chronicle.errors import UsageError
 from chronicle.formats import jsontext, residual, turns
 from chronicle.formats.document import Document
 from chronicle.formats.finish import filled, finished, nested, settled
-from chronicle.formats.shape import Field, Kind, Reading, Shape
+from chronicle.formats.kinds import Field, Kind, Reading
+from chronicle.formats.shape import Shape
 from chronicle.formats.story import Agent, Origin, Parent, Residual, StorylineDocument, ToolCall, Turn
 from chronicle.formats.turns import Lints, count
 from chronicle.identity import story_id
@@ -82,8 +83,11 @@ def into(document: Document) -> list[StorylineDocument]:
     stories: dict[str, StorylineDocument] = {}
     _read_trajectory(document, document.skeleton, "", None, stories)
     parts: dict[str, list[bytes]] = {pointer: [] for pointer in stories}
-    for part in document.parts:
-        parts[part.pointer[: part.pointer.rindex("/steps/")]].append(part.text)
+    if len(stories) == 1:
+        parts[""] = [part.text for part in document.parts]
+    else:
+        for part in document.parts:
+            parts[part.pointer[: part.pointer.rindex("/steps/")]].append(part.text)
     for pointer, story in stories.items():
         _read_steps(story, parts[pointer])
     for pointer, story in stories.items():
@@ -171,10 +175,14 @@ def _read_steps(story: StorylineDocument, texts: Sequence[bytes]) -> None:
 
 
 def _copy_durations(turn: Turn) -> None:
-    turn.latency_ms = turns.duration(turn.metrics, *LATENCY)
-    turn.ttft_ms = turns.duration(turn.metrics, "ttft_ms")
-    for call in turn.tool_calls or ():
-        call.duration_ms = turns.duration(call.extra, "duration_ms", integer=True)
+    metrics, calls = turn.metrics, turn.tool_calls
+    if metrics is not None and turns.may_time(metrics):
+        turn.latency_ms = turns.duration(metrics, *LATENCY)
+        turn.ttft_ms = turns.duration(metrics, "ttft_ms")
+    if calls:
+        for call in calls:
+            if call.extra is not None:
+                call.duration_ms = turns.duration(call.extra, "duration_ms", integer=True)
 
 
 # --- what is odd --------------------------------------------------------------------------------------------
@@ -192,7 +200,8 @@ _observation = msgspec.json.Decoder(_Observation).decode
 
 
 def _look_at(turn: Turn, lints: Lints) -> None:
-    turns.look_at_time(turn.ts, lints)
+    if turn.ts is not None:
+        turns.look_at_time(turn.ts, lints)
     if turn.src != "agent":
         if turn.src not in ("user", "system"):
             count(lints, "unknown-source")
@@ -201,18 +210,21 @@ def _look_at(turn: Turn, lints: Lints) -> None:
     elif turn.nllm == 0 and (turn.metrics is not None or turn.reason is not None):
         count(lints, "metrics-without-llm")
     if turn.observation is not None and turn.tool_calls is not None:
-        calls = {call.tcid for call in turn.tool_calls}
-        for named in _named_calls(turn.observation):
-            if named not in calls:
-                count(lints, "dangling-source-call-id")
+        names = _named_calls(turn.observation)
+        for call in turn.tool_calls:
+            names.discard(call.tcid)
+        if names:
+            count(lints, "dangling-source-call-id", len(names))
 
 
-def _named_calls(observation: bytes) -> list[str]:
+def _named_calls(observation: bytes) -> set[str]:
     """Every `source_call_id` of the results that is a string."""
     try:
-        return [one.source_call_id for one in _observation(observation).results if one.source_call_id is not None]
+        names = {one.source_call_id for one in _observation(observation).results}
     except (msgspec.DecodeError, RecursionError):
-        return [name for one in _results(observation) if isinstance(name := one.get("source_call_id"), str)]
+        return {name for one in _results(observation) if isinstance(name := one.get("source_call_id"), str)}
+    names.discard(None)
+    return names  # type: ignore[return-value]
 
 
 def _results(observation: bytes) -> list[jsontext.Object]:

@@ -12,7 +12,8 @@ from typing import Any
 from chronicle.errors import ProjectionError
 from chronicle.formats import jsontext, residual
 from chronicle.formats.jsontext import Json, Object
-from chronicle.formats.shape import Field, Kind, Reading, Shape, joined, text_of
+from chronicle.formats.kinds import Field, Kind, Reading, text_of
+from chronicle.formats.shape import Shape, joined
 from chronicle.formats.story import Residual
 
 SETTLED = frozenset({"id", "tcid", "session"})
@@ -134,4 +135,4 @@ def _comparable(field: Field, values: Mapping[str, Any]) -> Json:
 
 
 def _without_ids(reading: Reading) -> Reading:
-    return reading._replace(values={attr: value for attr, value in reading.values.items() if attr not in SETTLED})
+    return Reading({attr: value for attr, value in reading.values.items() if attr not in SETTLED}, {}, ())

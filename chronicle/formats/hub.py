@@ -15,6 +15,7 @@ from chronicle.errors import InputError, UsageError
 from chronicle.formats import atif, carrier, openai_msg, storyline
 from chronicle.formats.cut import cut
 from chronicle.formats.document import CutDocument, CutSource, Document, Part
+from chronicle.formats.oddity import oddities
 from chronicle.formats.story import Origin, StorylineDocument
 from chronicle.formats.storyline import Profile
 
@@ -88,6 +89,8 @@ def into(document: Document) -> list[StorylineDocument]:
     for index, story in enumerate(stories):
         if story.origin is not None:
             story.origin.index = index
+    for code, count in oddities(document).items():
+        stories[0].lints[code] = count
     return stories
 
 
@@ -170,7 +173,8 @@ def _container(origins: Sequence[Origin | None], format: str) -> str | None:
 
 def _contained(texts: Sequence[bytes], container: str | None, format: str) -> bytes:
     if container == "concatenated":
-        return b"\n".join(texts) + b"\n"
+        # On lines of their own compact values would be JSON lines.
+        return b" ".join(texts) + b"\n"
     if container == "jsonl" or (container is None and format == "openai_msg" and len(texts) > 1):
         return b"".join(text + b"\n" for text in texts)
     if container == "array" or len(texts) > 1:

@@ -15,7 +15,8 @@ from chronicle.formats import carrier, jsontext, residual, turns
 from chronicle.formats.document import Document
 from chronicle.formats.finish import filled, finished, nested
 from chronicle.formats.jsontext import Json, Number, Object
-from chronicle.formats.shape import INT64, Field, Kind, Reading, Shape, check_depth
+from chronicle.formats.kinds import INT64, Field, Kind, Reading
+from chronicle.formats.shape import Shape, check_depth
 from chronicle.formats.story import Agent, Origin, Parent, Residual, StorylineDocument
 from chronicle.formats.turns import Lints, count
 
@@ -170,7 +171,8 @@ def into(document: Document) -> list[StorylineDocument]:
     texts = [part.text for part in document.parts]
     for text in texts:
         turn = turns.turn_of(TURN.read(text), lints)
-        turns.look_at_time(turn.ts, lints)
+        if turn.ts is not None:
+            turns.look_at_time(turn.ts, lints)
         story.turns.append(turn)
     if any(after.id < before.id for before, after in zip(story.turns, story.turns[1:], strict=False)):
         count(lints, "ids-not-ascending")

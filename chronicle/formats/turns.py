@@ -11,7 +11,8 @@ import msgspec
 from chronicle.errors import ProjectionError
 from chronicle.formats import jsontext, residual
 from chronicle.formats.finish import finished, settled
-from chronicle.formats.shape import INT64, Reading, Shape
+from chronicle.formats.kinds import INT64, Reading
+from chronicle.formats.shape import Shape
 from chronicle.formats.story import JsonText, Residual, ToolCall, Turn
 
 Lints = dict[str, int]
@@ -28,25 +29,29 @@ def count(lints: Lints, code: str, times: int = 1) -> None:
 def turn_of(reading: Reading, lints: Lints) -> Turn:
     """A turn as it was read; `id` is 0 where there is none yet. Takes over the values of the reading."""
     values = reading.values
-    for code in reading.lints:
-        count(lints, code)
     calls = values.get("tool_calls")
-    if calls is not None:
+    if calls:
         values["tool_calls"] = [_call_of(call, lints) for call in calls]
-    values.setdefault("id", 0)
-    values.setdefault("src", "")
-    values.setdefault("msg", b'""')
-    return Turn(**values, residual=reading.residual or None)
+    if reading.lints:  # a required member is missing or odd only where a lint says so
+        for code in reading.lints:
+            count(lints, code)
+        values = {"id": 0, "src": "", "msg": b'""', **values}
+    turn = Turn(**values)
+    if reading.residual:
+        turn.residual = reading.residual
+    return turn
 
 
 def _call_of(reading: Reading, lints: Lints) -> ToolCall:
     values = reading.values
-    for code in reading.lints:
-        count(lints, code)
-    values.setdefault("tcid", "")
-    values.setdefault("fn", "")
-    values.setdefault("args", b"{}")
-    return ToolCall(**values, residual=reading.residual or None)
+    if reading.lints:
+        for code in reading.lints:
+            count(lints, code)
+        values = {"tcid": "", "fn": "", "args": b"{}", **values}
+    call = ToolCall(**values)
+    if reading.residual:
+        call.residual = reading.residual
+    return call
 
 
 def number_turns(turns: Sequence[Turn], are_integers: bool, name: str, lints: Lints) -> list[Turn]:
@@ -105,10 +110,8 @@ def check(made: bytes, source: bytes, what: str) -> None:
         raise ProjectionError(f"fields and residual do not give back {what}", hint="report this document")
 
 
-def look_at_time(ts: str | None, lints: Lints) -> None:
+def look_at_time(ts: str, lints: Lints) -> None:
     """Lint a time stamp that is no ISO 8601 instant, or that names no zone."""
-    if ts is None:
-        return
     try:
         if datetime.fromisoformat(ts).tzinfo is None:
             count(lints, "timestamp-naive")
@@ -121,7 +124,10 @@ def look_at_time(ts: str | None, lints: Lints) -> None:
 
 # --- copies of durations ------------------------------------------------------------------------------------
 
-_Number = int | float | msgspec.Raw
+
+def may_time(text: JsonText) -> bool:
+    """Whether a text can have members that `duration` looks for: a cheap test for the many that have none."""
+    return b"_ms" in text or b"\\" in text
 
 
 def duration(text: JsonText | None, *names: str, integer: bool = False) -> int | None:
@@ -129,7 +135,7 @@ def duration(text: JsonText | None, *names: str, integer: bool = False) -> int |
 
     With `integer` a number counts only when it is spelled as an integer (atif.md 10).
     """
-    if text is None or (b"_ms" not in text and b"\\" not in text) or text[:1] != b"{":
+    if text is None or not may_time(text):
         return None
     value = jsontext.parse(text)
     if not isinstance(value, jsontext.Object):

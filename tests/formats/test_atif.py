@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from chronicle.errors import ProjectionError
 from chronicle.formats import atif, hub, jsontext
-from chronicle.formats.shape import Reading
+from chronicle.formats.kinds import Reading
 from chronicle.formats.story import StorylineDocument
 from tests.formats.oddities import atif_documents, atif_steps, differences, odd
 
