@@ -16,6 +16,9 @@ from chronicle.projection.fold import FactDocument
 _ODD_DOCUMENT = (ChronicleError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
 """What the projection of a document may raise: it fails that document alone, the facts are good."""
 
+BOM = b"\xef\xbb\xbf"
+"""Byte order mark of UTF-8: it is none of the text's, but stands before it in many files."""
+
 Stories = tuple[int, list[StorylineDocument]]
 """(storage_ordinal, stories of one document, the root first)."""
 
@@ -32,11 +35,11 @@ class Projector:
         """Stories of each document that can be projected."""
         for document in documents:
             if isinstance(document.value, Document):
-                found = self._project(document.value)
+                found = self._project(document.value, document.before)
                 if found:
                     yield document.ordinal, found
 
-    def _project(self, document: Document) -> list[StorylineDocument]:
+    def _project(self, document: Document, before: bytes) -> list[StorylineDocument]:
         try:
             stories = hub.into(document if document.cut == CUT_RULES else _recut(document))
         except InputError as error:
@@ -48,6 +51,8 @@ class Projector:
             else:
                 self.failed.append(f"document {document.id}: {error}")
             return []
+        if before.startswith(BOM):
+            stories[0].lints["byte-order-mark"] = 1
         for story in stories:
             for code, count in story.lints.items():
                 self._lint(code, count)

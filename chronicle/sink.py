@@ -22,8 +22,7 @@ class FactSink:
         self._writer: EventWriter | None = None
         self._columns = EventColumns()
         self._dry_run = dry_run
-        self.pending_bytes = 0
-        """Payload bytes since the last publish."""
+        self._flushed_bytes = 0
         self.segments = 0
         """Segments published so far."""
 
@@ -40,12 +39,17 @@ class FactSink:
         if self._columns.bytes >= CHUNK_BYTES:
             self._flush()
 
+    @property
+    def pending_bytes(self) -> int:
+        """Payload bytes since the last publish."""
+        return self._flushed_bytes + self._columns.bytes
+
     def publish(self) -> None:
         """Make all rows since the last publish visible, durably; does nothing where there are none."""
         self._flush()
         if self._writer is not None and self._writer.publish() is not None:
             self.segments += 1
-        self.pending_bytes = 0
+        self._flushed_bytes = 0
 
     def fact_version(self) -> int:
         """`fact_version` of the log as it is now; 0 where there is none."""
@@ -54,7 +58,7 @@ class FactSink:
     def _flush(self) -> None:
         if not self._columns.rows:
             return
-        self.pending_bytes += self._columns.bytes
+        self._flushed_bytes += self._columns.bytes
         if self._dry_run:
             self._columns.batch()
             return

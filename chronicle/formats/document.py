@@ -95,6 +95,8 @@ class Document:
     locator: int = 0
     cut: str = CUT_RULES
     """Version of the rules by which it was cut into parts."""
+    strict: bool = True
+    """Whether every part is known to be JSON that any reader takes."""
 
     @cached_property
     def text(self) -> bytes:

@@ -111,6 +111,7 @@ def document_of(source: bytes, cut: CutSource, document: CutDocument, source_id:
         source_id=source_id,
         container=cut.container,
         locator=document.locator,
+        strict=document.strict,
     )
 
 

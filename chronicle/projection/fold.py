@@ -44,6 +44,8 @@ class _Copy:
     parts: dict[int, Part] = field(default_factory=dict)
     closed: DocumentRef | None = None
     end: bytes = b""
+    strict: bool = True
+    """No part came as text."""
 
     def is_complete(self) -> bool:
         return self.opened is not None and self.closed is not None and len(self.parts) == self.closed.parts
@@ -106,6 +108,7 @@ class DocumentFold:
             return None
         copy = self._copies.setdefault(document_id, {}).setdefault(ref.copy, _Copy())
         if kind == "document.part" and ref.part is not None:
+            copy.strict = copy.strict and record.payload.text is None and record.payload.base64 is None
             copy.parts[ref.part] = Part(ref.pointer or "", wire_bytes(record.payload.lead), part_bytes(record.payload))
         elif kind == "document.opened" and copy.opened is None:
             copy.ordinal, copy.opened, copy.wire = ordinal, ref, wire_bytes(record.payload.wire)
@@ -162,6 +165,7 @@ def _assemble(document_id: str, copy: _Copy, wanted: Wanted) -> FactDocument | N
         container=opened.container or "object",
         locator=wanted.locator,
         cut=opened.cut or "",
+        strict=copy.strict,
     )
     if identity.digest(document.text) != closed.digest:
         return None

@@ -5,6 +5,7 @@ Local disk only. A key is text: the canonical URI of the file, or `NAME/<relativ
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat as stat_mode
@@ -13,12 +14,14 @@ from glob import glob, has_magic
 
 from chronicle.errors import NotFoundError, UsageError
 from chronicle.layout import is_safe_segment
-from chronicle.storage.files import translated
+from chronicle.storage.files import from_oserror, translated
 
 TAKEN_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson", ".md", ".sse", ".har"})
 _COMPRESSED = frozenset({".gz", ".zst"})
 _NAMED = re.compile(r"(?P<name>[^=/]+)=(?P<path>.+)\Z", re.DOTALL)
 STDIN = "-"
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""ELOOP: links that lead to each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,9 @@ def _is_taken(name: str) -> bool:
 def _take(path: str, root: _Root, listing: Listing, *, named: bool) -> None:
     try:
         found = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as error:
+        if error.errno not in _NOTHING_THERE:
+            raise from_oserror(error, path) from error
         if named:
             raise NotFoundError(f"source {key_text(path)!r} does not exist", hint="check the path") from None
         listing.warnings.append(f"{key_text(path)}: gone, or a link that leads nowhere")
