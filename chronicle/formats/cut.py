@@ -283,7 +283,9 @@ class _Cutter:
             if document.fault and not _complete(document):
                 chain = None if chained else self._chain(whole, line.start)
                 if chain is not None:
-                    return "concatenated", self._readable(chain, False)
+                    # Also where some line holds a scalar, lines are lines.
+                    are_lines = [each.start for each in chain] == [each.start for each in lines]
+                    return "jsonl" if are_lines else "concatenated", self._readable(chain, False)
                 if not self.is_lines and not documents and not self._looks_like_lines(lines):
                     return None if broken else self._broken_chain(whole)
                 chained = True
@@ -329,7 +331,7 @@ class _Cutter:
             offset = slices.bad_utf8(self.source[at.start : at.end])
             if offset >= 0:
                 return _opaque(at, "encoding", f"byte {at.start + offset} is not UTF-8")
-        if self.source[at.start] == ARRAY and not self.source[at.start + 1 : at.end - 1].strip(slices.SPACE):
+        if slices.EMPTY_ARRAY.fullmatch(self.source, at.start, at.end):
             return _opaque(at, "empty", "an empty array")
         try:
             return self._read(at)
