@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from chronicle.errors import NotFoundError
+from chronicle.events.log import LogSnapshot
 from chronicle.formats.story import Agent, StorylineDocument, Turn
 from chronicle.identity import fingerprint
+from chronicle.ingest import ingest
 from chronicle.layout import DatasetPaths
-from chronicle.materialize import write_stories
-from chronicle.options import MaterializeOptions
+from chronicle.materialize import materialize, write_stories
+from chronicle.options import IngestOptions, MaterializeOptions
 from chronicle.storage import files
 
 Stories = list[tuple[int, StorylineDocument]]
@@ -28,7 +31,7 @@ def of(*stories: StorylineDocument) -> Stories:
     return list(enumerate(stories))
 
 
-def never() -> Iterator[tuple[int, StorylineDocument]]:
+def never(*_: object, **__: object) -> Iterator[tuple[int, StorylineDocument]]:
     raise AssertionError("stories were read")
     yield  # pragma: no cover
 
@@ -171,3 +174,30 @@ def test_a_dry_run_changes_nothing(options: MaterializeOptions, folder: Path) ->
     report = write_stories(1, of(story("one")), replace(options, dry_run=True))
     assert (report.written, report.dry_run) == (1, True)
     assert not folder.exists()
+
+
+def test_from_facts(options: MaterializeOptions, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(name: str, message: str) -> None:
+        steps = [{"step_id": 1, "source": "user", "message": message}]
+        document = {"schema_version": "ATIF-v1.7", "session_id": name, "agent": {"name": "a", "version": "1"}, "steps": steps}
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{name}.json").write_text(json.dumps(document))
+
+    def ingested() -> None:
+        ingest(IngestOptions(paths=options.paths, sources=(str(tmp_path / "in"),)))
+
+    with pytest.raises(NotFoundError):
+        materialize(options)
+    put("one", "hi")
+    put("two", "hi")
+    ingested()
+    assert materialize(options).written == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(LogSnapshot, "scan", never)
+        assert materialize(options).unchanged == 2
+    put("two", "ho")
+    ingested()
+    report = materialize(options)
+    assert (report.written, report.unchanged, report.removed) == (1, 1, 0)
+    assert shown(folder) == ["one.md", "two.md"]
+    assert (folder / "two.md").read_text().endswith("\n\nho\n\n")
