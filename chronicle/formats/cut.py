@@ -92,7 +92,7 @@ class _Cutter:
         bad = self._encoding(whole)
         if self.forced == "jsonl" or bad is not None:
             documents = self._each(slices.lines(self.source, whole))
-            if bad is not None and not self._are_lines(documents):
+            if bad is not None and not tail and not self._are_lines(documents):
                 raise bad
             return "jsonl", self._readable(documents, tail)
         if self.forced == "concatenated":
@@ -125,7 +125,7 @@ class _Cutter:
             kind="encoding",
             **({} if wide else {"offset": offset}),
         )
-        if wide or self.source.find(b"\n", whole.start, whole.end) < 0:
+        if wide or (self.forced != "jsonl" and self.source.find(b"\n", whole.start, whole.end) < 0):
             raise error
         self.utf8 = False
         return error

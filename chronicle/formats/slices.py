@@ -31,6 +31,7 @@ REFUSED = (msgspec.DecodeError, RecursionError)
 """What `FastReader` raises on a text that is not for it."""
 
 _BOM = codecs.BOM_UTF8
+EMPTY_ARRAY = re.compile(rb"\[[ \t\r\n]*+\]")
 _SPACES = re.compile(rb"[ \t\r\n]*+")
 _LINE = re.compile(rb"[^ \t\r\n][^\n]*")
 _CHUNK = 1 << 22

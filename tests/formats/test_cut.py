@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InputError, UsageError
+from chronicle.formats import jsontext
 from chronicle.formats.cut import cut
 from chronicle.formats.document import CutSource
 
@@ -41,6 +42,9 @@ def lawful(source: bytes, found: CutSource) -> CutSource:
             assert 0 <= part.story < len(document.stories)
             pieces += [source[at : part.start], source[part.start : part.end]]
             at = part.end
+        for part in list(document.parts)[:50] if document.strict else ():
+            text = source[part.start : part.end]
+            assert jsontext.is_strict(text) or jsontext.depth(text) > jsontext.STRICT_DEPTH
         pieces.append(source[at : document.end])
         end = document.end
     pieces.append(source[end:])
@@ -227,6 +231,8 @@ def test_a_tail_goes_on_counting_and_may_hold_nothing_readable() -> None:
     assert [each.locator for each in cut_text(f"{CHAT}\n{CHAT}\n", container="jsonl", first_locator=7).documents] == [7, 8]
     tail = cut_text('{"messages": [\n', container="jsonl", first_locator=3)
     assert [(each.locator, each.fault) for each in tail.documents] == [(3, "member:truncated")]
+    tail = cut_text(b'{"messages": "\xff"}', container="jsonl", first_locator=3)
+    assert [(each.locator, each.fault) for each in tail.documents] == [(3, "member:encoding")]
 
 
 # -- stories and parts -------------------------------------------------------------------------------------------
@@ -364,6 +370,8 @@ def test_a_bad_line_parts_the_rows_around_it() -> None:
         (ATIF.replace('"', "'"), "unreadable"),
         ("hello world", "unreadable"),
         (ATIF.encode().replace(b"hi", b"h\xe9"), "encoding"),
+        (f"[\n{CHAT},\n{CHAT}\n]".replace('"q"', '"\xe9"').encode("latin-1"), "encoding"),
+        (f"[\n{CHAT.replace('q', 'é')},\n{CHAT}\n]".encode("latin-1"), "encoding"),
         (ATIF.encode("utf-16"), "encoding"),
         (ATIF.encode("utf-16-le"), "encoding"),
         (ATIF.encode("utf-32"), "encoding"),
