@@ -80,8 +80,7 @@ def into(document: Document) -> list[StorylineDocument]:
     Turns keep the order of their steps. Raises ProjectionError: `too-deep` for nesting beyond 1,000, else where
     fields and residuals would not give the source's value back.
     """
-    stories: dict[str, StorylineDocument] = {}
-    _read_trajectory(document, document.skeleton, "", None, stories)
+    stories = _read_trajectories(document)
     parts: dict[str, list[bytes]] = {pointer: [] for pointer in stories}
     if len(stories) == 1:
         parts[""] = [part.text for part in document.parts]
@@ -97,9 +96,23 @@ def into(document: Document) -> list[StorylineDocument]:
     return list(stories.values())
 
 
+def _read_trajectories(document: Document) -> dict[str, StorylineDocument]:
+    """Stories without turns, by the pointer of their trajectory, in pre-order."""
+    stories: dict[str, StorylineDocument] = {}
+    todo: list[tuple[bytes, str, StorylineDocument | None]] = [(document.skeleton, "", None)]
+    while todo:
+        text, pointer, parent = todo.pop()
+        story, embedded = _read_trajectory(document, text, pointer, parent)
+        stories[pointer] = story
+        inside = [(child, f"{pointer}/{EMBEDDED}/{i}", story) for i, child in enumerate(embedded)]
+        todo += reversed(inside)
+    return stories
+
+
 def _read_trajectory(
-    document: Document, text: bytes, pointer: str, parent: StorylineDocument | None, out: dict[str, StorylineDocument]
-) -> None:
+    document: Document, text: bytes, pointer: str, parent: StorylineDocument | None
+) -> tuple[StorylineDocument, list[bytes]]:
+    """A story without turns, and the texts of the trajectories embedded in it."""
     reading = ROOT.read(text)
     values = reading.values
     lints: Lints = {}
@@ -113,7 +126,7 @@ def _read_trajectory(
     rest = reading.residual if said == session else settled(reading.residual, "session_id", jsontext.string(said))
     agent, agent_residual = _agent(values.get("agent"), lints)
     embedded = values.get("embedded")
-    out[pointer] = StorylineDocument(
+    story = StorylineDocument(
         story_id=identity,
         session=session,
         agent=agent,
@@ -137,8 +150,7 @@ def _read_trajectory(
         residual={**rest, **residual.prefixed(agent_residual, "/agent")} or None,
         lints=lints,
     )
-    for i, child in enumerate(embedded or ()):
-        _read_trajectory(document, child, f"{pointer}/{EMBEDDED}/{i}", out[pointer], out)
+    return story, embedded or []
 
 
 def _agent(reading: Reading | None, lints: Lints) -> tuple[Agent, Residual]:
@@ -279,7 +291,10 @@ def dump(stories: Sequence[StorylineDocument], *, residual: bool = True) -> byte
     below: dict[str, list[StorylineDocument]] = {story.story_id: [] for story in stories}
     for place, story in enumerate(stories[1:], 1):
         below[_above(story, stories[:place]).story_id].append(story)
-    return _trajectory(stories[0], below, residual)
+    texts: dict[str, bytes] = {}
+    for story in reversed(stories):
+        texts[story.story_id] = _trajectory(story, [texts[child.story_id] for child in below[story.story_id]], residual)
+    return texts[stories[0].story_id]
 
 
 def _above(story: StorylineDocument, earlier: Sequence[StorylineDocument]) -> StorylineDocument:
@@ -301,11 +316,10 @@ def _is_ours(story: StorylineDocument) -> bool:
     return story.origin is not None and story.origin.format == "atif"
 
 
-def _trajectory(story: StorylineDocument, below: dict[str, list[StorylineDocument]], keep: bool) -> bytes:
+def _trajectory(story: StorylineDocument, children: list[bytes], keep: bool) -> bytes:
     ours = _is_ours(story)
     rest = (story.residual or {}) if ours and keep else {}
     agent_rest, rest = nested(rest, "/agent")
-    children = below[story.story_id]
     values: dict[str, Any] = {
         **turns.fields_of(story),
         "schema_version": story.origin.schema_version if ours and story.origin else _version(story),
@@ -317,7 +331,7 @@ def _trajectory(story: StorylineDocument, below: dict[str, list[StorylineDocumen
         values["run"] = story.session
     text = finished(ROOT, Reading(values, rest, ()))
     text = filled(text, "steps", (_step(turn, ours and keep) for turn in story.turns))
-    return filled(text, EMBEDDED, (_trajectory(child, below, keep) for child in children))
+    return filled(text, EMBEDDED, children)
 
 
 def _agent_values(agent: Agent) -> dict[str, Any]:

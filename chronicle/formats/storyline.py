@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from chronicle.errors import InputError, UsageError
 from chronicle.formats import carrier, jsontext, residual, turns
@@ -155,10 +155,7 @@ def into(document: Document) -> list[StorylineDocument]:
 
     Raises InputError (`invalid:<rule>`) for what must be rejected, ProjectionError as `atif.into` does.
     """
-    for part in document.parts:
-        check_depth(part.text)
-    check_depth(document.skeleton)
-    rule = violation(jsontext.parse(document.text))
+    rule = violation(_value(document))
     if rule is not None:
         raise InputError(
             f"Storyline document {document.locator} breaks the rule {rule}",
@@ -181,6 +178,18 @@ def into(document: Document) -> list[StorylineDocument]:
         if id(turn) in renamed:
             turns.check(turns.turn_text(TURN, turn), text, f"turn {turn.id} of {story.session}")
     return [story]
+
+
+def _value(document: Document) -> Json:
+    """The value of a document; put together from its parts, because each of them may be nested 1,000 deep."""
+    texts = [document.skeleton, *(part.text for part in document.parts)]
+    for text in texts:
+        check_depth(text)
+    value, *parts = map(jsontext.parse, texts)
+    listed = value.get("turns") if isinstance(value, Object) else None
+    if isinstance(listed, list):
+        cast("list[Json]", listed).extend(parts)
+    return value
 
 
 def _story(document: Document, reading: Reading, lints: Lints) -> StorylineDocument:

@@ -374,6 +374,14 @@ def test_children_nest() -> None:
     assert [len(story.turns) for story in found] == [0, 0, 1, 0, 1]
 
 
+def test_children_nest_as_deep_as_json_may() -> None:
+    inner = child("0", step())
+    for i in range(1, 450):
+        inner = child(str(i), more=f',"subagent_trajectories":[{inner}]')
+    assert len(hub.into_storyline("atif", inner)) == 450
+    assert not differences(inner, hub.convert("atif", "atif", inner))
+
+
 @pytest.mark.parametrize(
     ("children", "count", "names"),
     [("[]", 1, []), ("null", 1, None), ("{}", 1, None), ("[1]", 1, None), (f"[{child('x')},2]", 1, None)],

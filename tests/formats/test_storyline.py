@@ -215,8 +215,9 @@ def test_deep_documents_are_not_projected() -> None:
         with pytest.raises(ProjectionError) as caught:
             hub.into_storyline("storyline", text)
         assert caught.value.kind == "too-deep"
-    value = "[" * 990 + "]" * 990
-    story_of(file(f'{{"id":1,"src":"user","msg":{value}}}'))
+    value = "[" * 999 + "]" * 999
+    (story,) = hub.into_storyline("storyline", file(f'{{"id":1,"src":"user","msg":{value}}}'))
+    assert story.turns[0].msg == value.encode()
 
 
 # --- files --------------------------------------------------------------------------------------------------
