@@ -112,7 +112,7 @@ def _export_exact(options: ExportOptions, report: ExportReport) -> None:
     sources = fold.live()
     if options.all_versions:
         sources = {key: source for key, source in fold.known.items() if source.format != JOURNAL}
-    targets = _exact_targets(fold, sources)
+    targets = _exact_targets(fold, sources, all_versions=options.all_versions)
     for source_id, data in exact_sources(snapshot, fold, sources):
         if data is None:
             raise IntegrityError(
@@ -126,7 +126,7 @@ def _export_exact(options: ExportOptions, report: ExportReport) -> None:
     report.skipped += [f"{key}: incomplete, it has no source.closed" for key in sorted(fold.begun.values())]
 
 
-def _exact_targets(fold: SourceFold, sources: Mapping[str, KnownSource]) -> dict[str, list[str]]:
+def _exact_targets(fold: SourceFold, sources: Mapping[str, KnownSource], *, all_versions: bool) -> dict[str, list[str]]:
     """Source id -> relative paths. A superseded version lies beside its key's file as `<path>@<8 hex of the source id>`."""
     sizes = {source_id: source.size for source_id, source in fold.known.items()}
     held = [receipt for receipt in fold.current.values() if fold.known[receipt.source_id].format != JOURNAL]
@@ -136,8 +136,10 @@ def _exact_targets(fold: SourceFold, sources: Mapping[str, KnownSource]) -> dict
         for key in source.keys:
             if key not in paths:
                 continue
-            is_current = fold.current[key].source_id == source_id
-            targets[source_id].append(paths[key] if is_current else f"{paths[key]}@{source_id[:8]}")
+            if fold.current[key].source_id == source_id:
+                targets[source_id].append(paths[key])
+            elif all_versions:
+                targets[source_id].append(f"{paths[key]}@{source_id[:8]}")
     return targets
 
 

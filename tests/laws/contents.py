@@ -67,7 +67,8 @@ def rows(sessions: int) -> bytes:
     for number in range(sessions * 2):
         said = [{"role": "user", "content": "hi"}]
         answer = {"role": "assistant", "content": f"answer {number}"}
-        made.append({"session_id": f"r{number % sessions}", "step_id": 1 + number // sessions, "messages": said, "response": answer})
+        ids = {"session_id": f"r{number % sessions}", "step_id": 1 + number // sessions}
+        made.append({**ids, "messages": said, "response": answer})
     return json.dumps(made).encode()
 
 

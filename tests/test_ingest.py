@@ -1,0 +1,458 @@
+"""ingest: what is taken, skipped, bound, continued, set aside, retried and dropped (design 4.2, 4.4)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from chronicle import identity, reading
+from chronicle.errors import IntegrityError, NotFoundError, UsageError
+from chronicle.export import export
+from chronicle.ingest import ingest, retry
+from chronicle.layout import DatasetPaths
+from chronicle.options import ExportOptions, IngestOptions, VerifyOptions
+from chronicle.quarantine import Quarantine
+from chronicle.receipts import list_receipts
+from chronicle.verify import verify
+from tests.lake import Lake, tree
+from tests.laws.contents import atif, chat, chats, storyline
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def counts(report: object) -> dict[str, int]:
+    names = ("sources", "ingested", "unchanged", "bound", "empty", "quarantined_new", "quarantined_still", "files_opened")
+    return {name: getattr(report, name) for name in names if getattr(report, name)}
+
+
+def test_a_touched_file_is_digested_once_and_no_fact_is_written(lake: Lake) -> None:
+    lake.put("a.json", atif("s", 2))
+    lake.ingest()
+    lake.put("a.json", atif("s", 2))
+    assert counts(lake.ingest()) == {"sources": 1, "unchanged": 1, "files_opened": 1}
+    again = lake.ingest()
+    assert counts(again) == {"sources": 1, "unchanged": 1}
+    assert again.fact_version == 1
+
+
+def test_a_racy_file_is_digested_once_more(lake: Lake) -> None:
+    path = lake.inbox / "a.json"
+    path.write_bytes(atif("s", 2))
+    os.utime(path, ns=(time.time_ns() + 10**9, time.time_ns() + 10**9))  # younger than any clock's grain
+    lake.ingest()
+    assert list_receipts(lake.paths)[0].stat.racy
+    assert counts(lake.ingest()) == {"sources": 1, "unchanged": 1, "files_opened": 1}
+
+
+def test_a_change_that_leaves_size_and_times_is_found_by_ctime(lake: Lake) -> None:
+    lake.put("a.json", atif("s", 2))
+    lake.ingest()
+    path = lake.inbox / "a.json"
+    kept = path.stat()
+    path.write_bytes(atif("t", 2))
+    os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    assert path.stat().st_size == kept.st_size
+    assert counts(lake.ingest()) == {"sources": 1, "ingested": 1, "files_opened": 1}
+    assert lake.exact() == {"in/a.json": atif("t", 2)}
+
+
+def test_a_file_that_changes_while_it_is_read_is_taken_next_time(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.put("a.json", atif("s", 2))
+    lake.put("b.json", atif("t", 2))
+    read_all = reading._read_all
+
+    def growing(handle: int, size: int) -> bytes:
+        if size == len(atif("s", 2)) and (lake.inbox / "a.json").stat().st_size == size and not grown.is_set():
+            grown.set()
+            with (lake.inbox / "a.json").open("ab") as file:
+                file.write(b" ")
+        return read_all(handle, size)
+
+    grown = threading.Event()
+    monkeypatch.setattr(reading, "_read_all", growing)
+    report = lake.ingest()
+    assert len(report.changed_while_read) == 1
+    assert report.ingested == 1
+    assert report.exit_code() == 0
+    assert any("changed while it was read" in warning for warning in report.warnings)
+    assert lake.ingest().ingested == 1
+    assert set(lake.exact()) == {"in/a.json", "in/b.json"}
+
+
+def test_a_reverted_file_comes_back_without_new_documents(lake: Lake) -> None:
+    old, new = atif("s", 2), atif("s", 4)
+    for data in (old, new):
+        lake.put("a.json", data)
+        lake.ingest()
+        lake.rebuild()
+    assert len(lake.rows()["steps"]) == 4
+    lake.put("a.json", old)
+    report = lake.ingest()
+    assert counts(report) == {"sources": 1, "bound": 1, "files_opened": 1}
+    assert report.events == 1
+    assert lake.rebuild().mode == "incremental"
+    assert len(lake.rows()["steps"]) == 2
+    assert lake.exact() == {"in/a.json": old}
+    assert lake.ingest().files_opened == 0
+
+
+def test_the_same_bytes_under_two_keys_are_stored_once_and_exported_twice(lake: Lake) -> None:
+    lake.put("a.json", atif("s", 2))
+    lake.put("copy/b.json", atif("s", 2))
+    report = lake.ingest()
+    assert counts(report) == {"sources": 2, "ingested": 1, "bound": 1, "files_opened": 2}
+    lake.rebuild()
+    assert len(lake.rows()["runs"]) == 1
+    assert lake.exact() == {"in/a.json": atif("s", 2), "in/copy/b.json": atif("s", 2)}
+    assert set(lake.exported("atif")) == {"in/a.json", "in/copy/b.json"}
+    (lake.inbox / "a.json").unlink()
+    lake.put("copy/b.json", atif("s", 3))
+    lake.ingest()
+    assert lake.exact() == {"in/a.json": atif("s", 2), "in/copy/b.json": atif("s", 3)}, "a file that went away stays in the lake"
+
+
+def test_a_grown_jsonl_stores_its_tail_only(lake: Lake) -> None:
+    lake.put("a.jsonl", chats(range(200)))
+    first = lake.ingest()
+    lake.rebuild()
+    before = {row["document_id"]: row for row in lake.rows()["runs"]}
+    lake.put("a.jsonl", chats(range(203), end=b""))
+    report = lake.ingest()
+    assert (report.continued, report.documents) == (1, 3)
+    assert report.events == 2 + 3 * 6 < first.events // 10
+    rebuilt = lake.rebuild()
+    assert (rebuilt.mode, rebuilt.facts_read, rebuilt.stories_replaced) == ("incremental", report.events, 3)
+    after = {row["document_id"]: row for row in lake.rows()["runs"]}
+    assert {key: after[key] for key in before} == before
+    assert len(after) == 203
+    assert lake.exact() == {"in/a.jsonl": chats(range(203), end=b"")}
+
+
+def test_a_jsonl_that_did_not_end_at_a_line_end_is_stored_anew(lake: Lake) -> None:
+    lake.put("a.jsonl", chats(range(3), end=b""))
+    lake.ingest()
+    lake.put("a.jsonl", chats(range(4)))
+    assert lake.ingest().continued == 0
+    assert lake.exact() == {"in/a.jsonl": chats(range(4))}
+
+
+def test_a_grown_tail_may_hold_a_bad_line(lake: Lake) -> None:
+    lake.put("a.jsonl", chats(range(3)))
+    lake.ingest()
+    grown = chats(range(3)) + b'{"messages": [\n' + chat(9) + b"\n"
+    lake.put("a.jsonl", grown)
+    report = lake.ingest()
+    assert report.exit_code() == 65
+    assert [(entry.locator, entry.kind) for entry in report.quarantine] == [(3, "member:truncated")]
+    assert lake.exact() == {"in/a.jsonl": grown}
+    assert len([lake.rebuild(), *lake.rows()["runs"]]) == 5
+
+
+def test_removed_lines_leave_the_tables(lake: Lake) -> None:
+    lake.put("a.jsonl", chats(range(5)))
+    lake.ingest()
+    lake.rebuild()
+    lake.put("a.jsonl", chats(range(1, 4)))
+    lake.ingest()
+    assert lake.rebuild().stories_removed == 5
+    assert {row["session_id"] for row in lake.rows()["runs"]} == {"chat-1", "chat-2", "chat-3"}
+
+
+BAD = {
+    "empty.json": (b" \n", "empty"),
+    "list.json": (b"[]", "empty"),
+    "cut.json": (b'{"schema_version":"ATIF-v1.7","steps":[', "truncated"),
+    "words.json": (b"hello world", "unreadable"),
+    "latin.json": ('{"messages":[{"role":"user","content":"caf\u00e9"}]}'.encode("latin-1"), "encoding"),
+    "utf16.json": ('{"messages":[{"role":"user","content":"x"}]}'.encode("utf-16"), "encoding"),
+    "share.json": (b'[{"conversations":[{"from":"human","value":"x"},{"from":"gpt","value":"y"}]}]', "unsupported:sharegpt"),
+    "short.json.gz": (gzip.compress(atif("s", 2))[:-9], "truncated"),
+    "bomb.json.gz": (gzip.compress(b"[" + b" " * (64 << 20) + b"]"), "too-large"),
+}
+
+
+def test_every_unreadable_file_is_set_aside_with_its_bytes_and_its_neighbours_are_committed(lake: Lake) -> None:
+    for name, (data, _) in BAD.items():
+        lake.put(name, data)
+    lake.put("good.json", atif("s", 2))
+    report = lake.ingest()
+    assert report.ingested == 1
+    assert report.exit_code() == 65
+    assert (report.empty, report.quarantined_new) == (2, len(BAD) - 2)
+    quarantine = Quarantine(lake.paths)
+    kinds = {entry.source_key.rpartition("/")[2]: entry.kind for entry in quarantine.entries.values()}
+    assert kinds == {name: kind for name, (_, kind) in BAD.items()}
+    for entry in quarantine.entries.values():
+        assert quarantine.data(entry) == BAD[entry.source_key.rpartition("/")[2]][0]
+        assert len(entry.reason) > 10
+    assert lake.exact() == {"in/good.json": atif("s", 2)}
+
+    again = lake.ingest()
+    assert counts(again) == {"sources": 10, "unchanged": 1, "empty": 2, "quarantined_still": len(BAD) - 2}
+    assert again.exit_code() == 65
+    assert lake.ingest(allow_quarantine=True).exit_code() == 0
+    (lake.inbox / "good.json").unlink()
+    for name, (_, kind) in BAD.items():
+        if kind != "empty":
+            (lake.inbox / name).unlink()
+    assert lake.ingest().exit_code() == 0, "empty files alone are no fault"
+
+
+def test_a_plain_file_over_the_limit_is_known_by_key_size_and_digest_only(lake: Lake) -> None:
+    lake.put("big.json", atif("s", 9))
+    report = lake.ingest(max_source_bytes=100)
+    (entry,) = Quarantine(lake.paths).entries.values()
+    assert (entry.kind, entry.stored, entry.size) == ("too-large", False, len(atif("s", 9)))
+    assert entry.source_id == identity.source_id(atif("s", 9))
+    assert report.exit_code() == 65
+    assert lake.ingest(max_source_bytes=100).files_opened == 0
+
+
+def test_compressed_sources_come_back_decompressed_without_the_suffix(lake: Lake) -> None:
+    lake.put("a.json.gz", gzip.compress(atif("s", 2)))
+    lake.put("b.jsonl.zst", zstandard.compress(chats(range(3))))
+    lake.put("plain.json.gz", atif("p", 2))
+    assert lake.ingest().exit_code() == 0
+    assert lake.exact() == {"in/a.json": atif("s", 2), "in/b.jsonl": chats(range(3)), "in/plain.json.gz": atif("p", 2)}
+
+
+def test_a_container_loses_one_member_and_keeps_its_bytes(lake: Lake) -> None:
+    data = chats(range(2)) + b"{ broken\r\n" + chats(range(2, 3), end=b"\n\n")
+    lake.put("a.jsonl", data)
+    report = lake.ingest()
+    assert report.exit_code() == 65
+    assert [(entry.locator, entry.kind) for entry in report.quarantine] == [(2, "member:unreadable")]
+    assert lake.exact() == {"in/a.jsonl": data}
+    assert lake.rebuild().runs == 3
+    assert counts(lake.ingest()) == {"sources": 1, "unchanged": 1, "quarantined_still": 1}
+
+
+def test_retry_of_a_member_supersedes_its_opaque(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that learns a new shape later reads the stored bytes: here it forgets one first."""
+    import chronicle.ingest as verb
+
+    data = chats(range(3))
+    real = verb.cut
+
+    def blind(source: bytes, **options: object) -> object:
+        found = real(source, **options)  # type: ignore[arg-type]
+        for document in found.documents:
+            if document.locator == 1:
+                document.fault, document.reason, document.parts = "member:unsupported:later", "not yet", ()
+        return found
+
+    monkeypatch.setattr(verb, "cut", blind)
+    lake.put("a.jsonl", data)
+    lake.ingest()
+    assert lake.rebuild().runs == 2
+    assert lake.exact() == {"in/a.jsonl": data}
+    monkeypatch.setattr(verb, "cut", real)
+    report = retry(lake.paths)
+    assert (report.documents, report.exit_code()) == (1, 0)
+    assert Quarantine(lake.paths).entries == {}
+    assert lake.rebuild().runs == 3
+    incremental = lake.rows()
+    lake.rebuild(full=True)
+    assert lake.rows() == incremental
+    assert lake.exact() == {"in/a.jsonl": data}
+    assert lake.ingest().exit_code() == 0
+
+
+def test_retry_of_a_whole_source_does_not_displace_newer_bytes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    import chronicle.ingest as verb
+    from chronicle.errors import InputError
+
+    real = verb.cut
+
+    def refuse(source: bytes, **options: object) -> object:
+        raise InputError("a shape of tomorrow", kind="unsupported:later")
+
+    lake.put("a.json", atif("old", 2))
+    monkeypatch.setattr(verb, "cut", refuse)
+    lake.ingest()
+    monkeypatch.setattr(verb, "cut", real)
+    lake.put("a.json", atif("new", 2))
+    lake.ingest()
+    report = retry(lake.paths)
+    assert report.ingested == 1
+    assert Quarantine(lake.paths).entries == {}
+    assert lake.exact() == {"in/a.json": atif("new", 2)}
+    assert lake.ingest().files_opened == 0
+    out = lake.root / "versions"
+    export(ExportOptions(paths=lake.paths, to=str(out), exact=True, all_versions=True))
+    assert sorted(tree(out).values()) == sorted([atif("new", 2), atif("old", 2)])
+
+
+def test_retry_that_still_fails_keeps_the_entry_and_drop_removes_it(lake: Lake) -> None:
+    lake.put("a.json", b"{ broken")
+    lake.ingest()
+    assert retry(lake.paths).quarantined_still == 1
+    (entry,) = Quarantine(lake.paths).entries
+    Quarantine(lake.paths).drop(entry[:6])
+    assert Quarantine(lake.paths).entries == {}
+    assert not lake.store.exists()
+    with pytest.raises(NotFoundError):
+        Quarantine(lake.paths).drop(entry)
+
+
+def test_a_refused_storyline_is_stored_set_aside_and_not_projected(lake: Lake) -> None:
+    lake.put("a.storyline.json", storyline("s", valid=False))
+    report = lake.ingest()
+    assert (report.exit_code(), [entry.kind for entry in report.quarantine]) == (65, ["invalid:repeated-turn-id"])
+    assert lake.exact() == {"in/a.storyline.json": storyline("s", valid=False)}
+    assert lake.rebuild().runs == 0
+
+
+def test_a_forced_format_makes_a_new_copy_that_wins(lake: Lake) -> None:
+    both = {"schema_version": "ATIF-v1.7", "agent": {"name": "a"}, "steps": [], "messages": [{"role": "user", "content": "x"}]}
+    data = json.dumps(both).encode()
+    lake.put("a.json", data)
+    lake.ingest()
+    lake.rebuild()
+    assert len(lake.rows()["steps"]) == 0
+    assert lake.ingest(format="openai_msg").ingested == 1
+    lake.rebuild()
+    incremental = lake.rows()
+    assert len(incremental["steps"]) == 1
+    lake.rebuild(full=True)
+    assert lake.rows() == incremental
+    assert lake.exact() == {"in/a.json": data}
+    assert lake.ingest(format="openai_msg").files_opened == 0
+
+
+def test_walks_leave_out_the_lake_hidden_files_and_what_is_no_export(lake: Lake) -> None:
+    inside = DatasetPaths(str(lake.inbox / "lake"), "d")
+    lake.put("a.json", atif("s", 2))
+    lake.put(".hidden.json", atif("h", 2))
+    lake.put("images/shot.png", b"\x89PNG")
+    lake.put("README.md", b"# Notes\n")
+    lake.put("x.lance/data.json", atif("x", 2))
+    (lake.inbox / "loop").symlink_to(lake.inbox)
+    options = IngestOptions(paths=inside, sources=(str(lake.inbox),))
+    report = ingest(options)
+    assert (report.sources, report.ignored) == (1, {".png": 1, ".md": 1})
+    assert any("link to a directory" in warning for warning in report.warnings)
+    assert ingest(options).sources == 1, "the lake itself is no source"
+
+
+def test_named_roots_make_keys_that_move_between_machines(lake: Lake, tmp_path: Path) -> None:
+    lake.put("deep/a.json", atif("s", 2))
+    options = IngestOptions(paths=lake.paths, sources=(f"eval={lake.inbox}",))
+    ingest(options)
+    assert [receipt.source_key for receipt in list_receipts(lake.paths)] == ["eval/deep/a.json"]
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(lake.inbox, moved)
+    again = ingest(IngestOptions(paths=lake.paths, sources=(f"eval={moved}",)))
+    assert (again.unchanged, again.events) == (1, 0)
+    assert lake.exact() == {"eval/deep/a.json": atif("s", 2)}
+    with pytest.raises(UsageError, match="not allowed"):
+        ingest(IngestOptions(paths=lake.paths, sources=(f"..={lake.inbox}",)))
+
+
+def test_two_roots_with_one_last_segment_do_not_collide(lake: Lake, tmp_path: Path) -> None:
+    for folder, session in (("x/in", "one"), ("y/in", "two")):
+        path = tmp_path / folder
+        path.mkdir(parents=True)
+        (path / "a.json").write_bytes(atif(session, 2))
+    ingest(IngestOptions(paths=lake.paths, sources=(str(tmp_path / "x/in"), str(tmp_path / "y/in"))))
+    exact = lake.exact()
+    assert sorted(exact.values()) == sorted([atif("one", 2), atif("two", 2)])
+    assert all(name.startswith("in~") and name.endswith("/a.json") for name in exact)
+
+
+@pytest.mark.parametrize("name", ["a [1].json", "b#1?.json", "c%2Fd+e.json", "o'brien;--.json", "sp ace.json", "日本.json"])
+def test_names_are_neither_encoded_nor_decoded(lake: Lake, name: str) -> None:
+    lake.put(name, atif("s", 2))
+    ingest(IngestOptions(paths=lake.paths, sources=(str(lake.inbox / name),)))
+    assert list_receipts(lake.paths)[0].source_key == f"file://{lake.inbox}/{name}"
+    assert lake.exact() == {f"in/{name}": atif("s", 2)}
+
+
+def test_a_name_that_is_not_utf8_keeps_its_bytes(lake: Lake) -> None:
+    path = os.fsencode(lake.inbox) + b"/bad\xff.json"
+    with open(path, "wb") as file:
+        file.write(atif("s", 2))
+    assert lake.ingest().ingested == 1
+    assert lake.exact() == {"in/bad\\xff.json": atif("s", 2)}
+
+
+def test_a_glob_takes_its_fixed_directory_as_root(lake: Lake) -> None:
+    lake.put("x/a.json", atif("s", 2))
+    lake.put("y/b.json", atif("t", 2))
+    ingest(IngestOptions(paths=lake.paths, sources=(f"{lake.inbox}/*/*.json",)))
+    assert set(lake.exact()) == {"in/x/a.json", "in/y/b.json"}
+
+
+def test_missing_sources_and_empty_directories(lake: Lake) -> None:
+    for source in (str(lake.inbox / "nowhere"), str(lake.inbox / "*.json")):
+        with pytest.raises(NotFoundError, match="does not exist"):
+            ingest(IngestOptions(paths=lake.paths, sources=(source,)))
+    report = lake.ingest()
+    assert (report.sources, report.exit_code(), len(report.warnings)) == (0, 0, 1)
+    assert not lake.store.exists()
+
+
+def test_since_and_until_choose_by_modification_time(lake: Lake) -> None:
+    lake.put("a.json", atif("s", 2))
+    lake.put("b.json", atif("t", 2))
+    middle = (lake.inbox / "b.json").stat().st_mtime_ns
+    assert lake.ingest(since_ns=middle).sources == 1
+    assert lake.ingest(until_ns=middle).ingested == 1
+    assert set(lake.exact()) == {"in/a.json", "in/b.json"}
+
+
+def test_a_dry_run_writes_nothing(lake: Lake) -> None:
+    lake.put("a.json", atif("s", 2))
+    lake.put("b.json", b"{ broken")
+    report = lake.ingest(dry_run=True)
+    assert (report.ingested, report.quarantined_new, report.documents) == (1, 1, 1)
+    assert not Path(lake.paths.lake).exists()
+
+
+def test_a_key_that_would_leave_the_target_is_refused_before_anything_is_written(lake: Lake) -> None:
+    from tests.laws.test_facts import copy_of
+
+    lake.append(copy_of(atif("s", 2), "file:///x/../../evil.json", parts=True))
+    with pytest.raises(IntegrityError, match="would leave"):
+        lake.exact()
+    assert not (lake.root / "exact").exists()
+
+
+def test_export_refuses_the_lake_and_a_full_directory(lake: Lake) -> None:
+    lake.put("a.json", atif("s", 2))
+    lake.ingest()
+    for to in (lake.paths.lake, f"{lake.paths.lake}/out"):
+        with pytest.raises(UsageError, match="inside the lake"):
+            export(ExportOptions(paths=lake.paths, to=to, exact=True))
+    with pytest.raises(UsageError, match="not empty"):
+        export(ExportOptions(paths=lake.paths, to=str(lake.inbox), exact=True))
+
+
+def test_verify_agrees_and_can_fail(lake: Lake) -> None:
+    lake.put("a.json", atif("s", 3))
+    lake.put("b.jsonl", chats(range(3)))
+    lake.ingest()
+    lake.rebuild()
+    lake.markdown()
+    good = verify(VerifyOptions(paths=lake.paths))
+    assert (good.differences, good.sources, good.stories, good.markdown_files, good.freshness) == ([], 2, 4, 4, "fresh")
+
+    lake.put("a.json", atif("s", 4))
+    (lake.inbox / "b.jsonl").unlink()
+    changed = verify(VerifyOptions(paths=lake.paths))
+    assert (changed.differences, changed.sources_changed, changed.sources_gone) == ([], 1, 1)
+
+    markdown = next(Path(lake.paths.agenticmd).glob("*.md"))
+    markdown.unlink()
+    assert [difference.layer for difference in verify(VerifyOptions(paths=lake.paths)).differences] == ["markdown"]
