@@ -19,7 +19,8 @@ from chronicle.identity import fingerprint
 SUFFIX = ".md"
 MAX_NAME = 128
 
-_HEADER_IN_BODY = re.compile(r"^([ \t]*\\*)(<!-- persisting:block)", re.MULTILINE)
+_HEADER_START = "<!-- persisting:block"
+_HEADER_IN_BODY = re.compile(rf"^([ \t]*\\*)({_HEADER_START})", re.MULTILINE)
 _NOT_SPEAKER = re.compile(r"[^A-Za-z0-9_-]+")
 _NOT_NAME = re.compile(r"[^A-Za-z0-9._-]")
 _HEX = re.compile(r"[0-9a-f]{16,}\Z")
@@ -53,7 +54,7 @@ def document(frontmatter: Mapping[str, Any], blocks: Sequence[Block]) -> bytes:
     pieces = [_frontmatter(frontmatter)]
     for block in blocks:
         body = plain(block.body)
-        escaped = _HEADER_IN_BODY.sub(r"\1\\\2", body)
+        escaped = _HEADER_IN_BODY.sub(r"\1\\\2", body) if _HEADER_START in body else body
         data = escaped.encode()
         pieces += (_header(block, len(data), escaped != body), b"\n\n", data, b"\n\n")
     return b"".join(pieces)

@@ -14,6 +14,10 @@ import msgspec
 from chronicle.errors import InputError
 from chronicle.formats import jsontext
 
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_a_string = msgspec.json.Decoder(str).decode
+
 MAX_PRETTY_DEPTH = 64
 """JSON nested deeper is shown as it came: indentation would be most of it."""
 
@@ -49,7 +53,25 @@ def members_of(text: bytes | None) -> dict[str, bytes] | None:
     if text is None or text.lstrip()[:1] != b"{":
         return None
     try:
+        return {key: bytes(value) for key, value in _members(text).items()}
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
         return {key: text[start:end] for key, start, end in jsontext.members(text, 0)}
+    except InputError:
+        return None
+
+
+def elements_of(text: bytes | None) -> list[bytes] | None:
+    """Texts of the elements of a JSON array; None for what is no array."""
+    if text is None or text.lstrip()[:1] != b"[":
+        return None
+    try:
+        return [bytes(value) for value in _elements(text)]
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        return [text[start:end] for start, end in jsontext.elements(text, 0)]
     except InputError:
         return None
 
@@ -59,7 +81,7 @@ def string_of(text: bytes | None) -> str | None:
     if text is None or text.lstrip()[:1] != b'"':
         return None
     try:
-        return msgspec.json.decode(text, type=str)
+        return _a_string(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     try:

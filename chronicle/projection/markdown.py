@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from chronicle.errors import InputError
 from chronicle.formats import agenticmd, jsontext
 from chronicle.formats.story import StorylineDocument, ToolCall, Turn
 from chronicle.projection import media
-from chronicle.projection.jsonview import first_string, members_of, number_of, pretty, string_of
+from chronicle.projection.jsonview import elements_of, first_string, members_of, number_of, pretty, string_of
 
 RENDERER = "1"
 """Moves when equal stories come out in other bytes; files of an older one are written again."""
@@ -96,19 +95,11 @@ def _message(text: bytes, reasoning: bool) -> tuple[str, str]:
 
 def _parts(text: bytes, reasoning: bool) -> str | None:
     """The content parts of an array, or None when it is not one of parts."""
-    if text[:1] != b"[":
+    elements = elements_of(text)
+    if elements is None:
         return None
-    shown: list[str] = []
-    try:
-        for start, end in jsontext.elements(text, 0):
-            said = _part(text[start:end], reasoning)
-            if said is None:
-                return None
-            if said:
-                shown.append(said)
-    except InputError:
-        return None
-    return "\n\n".join(shown)
+    shown = [_part(element, reasoning) for element in elements]
+    return None if None in shown else "\n\n".join(filter(None, shown))
 
 
 def _part(text: bytes, reasoning: bool) -> str | None:
@@ -138,17 +129,12 @@ def _call(call: ToolCall) -> str:
 def _results(observation: bytes | None, reasoning: bool) -> Iterator[str]:
     if observation is None or observation.strip() == b"null":
         return
-    observation = observation.strip()
-    members = members_of(observation)
-    listed = members.pop("results", b"").strip() if members else b""
-    try:
-        found = [listed[start:end] for start, end in jsontext.elements(listed, 0)] if listed[:1] == b"[" else None
-    except InputError:
-        found = None
-    if found is None:
-        yield _fence("tool_result", pretty(observation))
+    members = members_of(observation) or {}
+    results = elements_of(members.pop("results", None))
+    if results is None:
+        yield _fence("tool_result", pretty(observation.strip()))
         return
-    for result in found:
+    for result in results:
         yield _result(result, reasoning)
     if members:
         others = b",".join(jsontext.string(key) + b":" + value for key, value in members.items())
@@ -166,13 +152,7 @@ def _result(text: bytes, reasoning: bool) -> str:
 
 
 def _subagents(refs: bytes | None) -> list[str]:
-    if refs is None or refs.strip()[:1] not in {b"[", b"{"}:
-        return []
-    refs = refs.strip()
-    try:
-        each = [refs[start:end] for start, end in jsontext.elements(refs, 0)] if refs[:1] == b"[" else [refs]
-    except InputError:
-        return []
+    each = elements_of(refs) or ([] if refs is None else [refs])
     names = (first_string(members_of(ref) or {}, "trajectory_id", "session_id", "trajectory_path") for ref in each)
     return [name for name in names if name]
 
@@ -183,7 +163,7 @@ def _thought(text: str) -> str:
 
 
 def _fence(info: str, text: str) -> str:
-    longest = max((len(run) for run in _BACKTICKS.findall(text)), default=2)
+    longest = max(map(len, _BACKTICKS.findall(text))) if "```" in text else 2
     ticks = "`" * (longest + 1)
     end = "" if not text or text.endswith("\n") else "\n"
     return f"{ticks}{_NOT_INFO.sub(' ', info).strip()}\n{text}{end}{ticks}"
