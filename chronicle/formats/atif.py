@@ -169,10 +169,10 @@ def _children(pointer: str, stories: dict[str, StorylineDocument]) -> list[str]:
 
 def _read_steps(story: StorylineDocument, texts: Sequence[bytes]) -> None:
     lints = story.lints
-    read, add = STEP.read, story.turns.append
+    quick, slow, add = STEP.quick, STEP.slow, story.turns.append
     integers = True
     for text in texts:
-        reading = read(text)
+        reading = quick(text) or slow(text)
         integers = integers and "id" in reading.values
         turn = turns.turn_of(reading, lints)
         _copy_durations(turn)

@@ -116,8 +116,8 @@ def _quick_object(text: bytes, field: Field) -> Reading:
 def _quick_objects(text: bytes, field: Field) -> list[Reading]:
     if field.shape is None:
         raise NotQuick
-    read = field.shape.read
-    return [read(bytes(item)) for item in _list(text)]
+    quick, slow = field.shape.quick, field.shape.slow
+    return [quick(text := bytes(item)) or slow(text) for item in _list(text)]
 
 
 def _quick_parts(text: bytes, field: Field) -> bool:

@@ -46,6 +46,12 @@ class _Plan(NamedTuple):
     lints: tuple[str, ...]
     gaps: list[list[bytes]]
     """What stood between the values of the last object, with room for them between; empty before the first."""
+    met_nulls: list[bool]
+    """Not empty after an object of these names held a null: then nulls are looked for first."""
+
+
+_NO_PLAN = _Plan((), (), (), (), {}, (), (), [], [])
+"""For combinations of names that only `slow` can read: it never fits."""
 
 
 class Shape:
@@ -54,8 +60,7 @@ class Shape:
     def __init__(self, *fields: Field) -> None:
         self.fields = fields
         self._by_name = {name: field for field in fields for name in field.names}
-        self._plans: dict[tuple[str, ...] | tuple[tuple[str, ...], tuple[bool, ...]], _Plan | None] = {}
-        self._nullable: set[tuple[str, ...]] = set()
+        self._plans: dict[tuple[str, ...] | tuple[tuple[str, ...], tuple[bool, ...]], _Plan] = {}
 
     def read(self, text: bytes) -> Reading:
         """Any JSON value as this shape. Raises ProjectionError (`too-deep`) for nesting beyond 1,000."""
@@ -69,16 +74,16 @@ class Shape:
             return None
         names = tuple(raw)
         values = list(raw.values())
-        if names not in self._nullable:
-            plan = self._plans[names] if names in self._plans else self._remember(names, ())
-            reading = _by_plan(plan, text, values) if plan is not None else None
+        plan = self._plans.get(names) or self._remember(names, ())
+        if not plan.met_nulls:
+            reading = _by_plan(plan, text, values)
             if reading is not None:
                 return reading
         nulls = tuple([bytes(value) == b"null" for value in values])
-        if True in nulls:
-            self._nullable.add(names)
-        plan = self._plans[names, nulls] if (names, nulls) in self._plans else self._remember(names, nulls)
-        return _by_plan(plan, text, values) if plan is not None else None
+        if True not in nulls:
+            return _by_plan(plan, text, values) if plan.met_nulls else None
+        plan.met_nulls[:] = [True]
+        return _by_plan(self._plans.get((names, nulls)) or self._remember(names, nulls), text, values)
 
     def slow(self, text: bytes) -> Reading:
         """The reading of any JSON value: parsed, compared, and checked to give the value back."""
@@ -154,15 +159,13 @@ class Shape:
                 wanted[place] = (field.name, [Object() for _ in out[field.attr]])
         return wanted
 
-    def _remember(self, names: tuple[str, ...], nulls: tuple[bool, ...]) -> _Plan | None:
+    def _remember(self, names: tuple[str, ...], nulls: tuple[bool, ...]) -> _Plan:
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
-            self._nullable.clear()
-        plan = self._plan(names, nulls)
-        self._plans[(names, nulls) if nulls else names] = plan
+        plan = self._plans[(names, nulls) if nulls else names] = self._plan(names, nulls)
         return plan
 
-    def _plan(self, names: tuple[str, ...], nulls: tuple[bool, ...]) -> _Plan | None:
+    def _plan(self, names: tuple[str, ...], nulls: tuple[bool, ...]) -> _Plan:
         """What `diff` says about objects with these names, each value standing for itself."""
         fields: dict[int, Field] = {}
         source, lints, outline = Object(), [], {}
@@ -174,10 +177,10 @@ class Shape:
                 lints.append("unknown-key")
             elif null and not (field.required and field.kind is Kind.JSON):
                 if field.required:
-                    return None
+                    return _NO_PLAN
                 lints.append("null-member")
             elif field in fields.values():
-                return None
+                return _NO_PLAN
             else:
                 fields[place] = field
                 outline[field.attr] = source[place][1]
@@ -199,6 +202,7 @@ class Shape:
             copied=copied,
             lints=tuple(lints),
             gaps=[],
+            met_nulls=[],
         )
 
 
@@ -252,6 +256,8 @@ def _by_plan(plan: _Plan, text: bytes, values: list[msgspec.Raw]) -> Reading | N
 
 def _is_spelled(text: bytes, plan: _Plan, values: list[msgspec.Raw]) -> bool:
     """Whether the object is exactly its names and values with one kind of spacing between them, which is kept then."""
+    if len(plan.names) != len(values):
+        return False
     if not values:
         return True
     spacing = _gaps(text, plan, values)
