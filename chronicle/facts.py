@@ -44,14 +44,14 @@ def source_fold(snapshot: LogSnapshot, stop: int | None = None) -> SourceFold:
     return fold_all(source_facts(snapshot, stop))
 
 
-def source_facts(snapshot: LogSnapshot, stop: int | None = None) -> Iterator[tuple[str, SourceRef]]:
-    """(kind, payload.source) of the `source.*` facts in append order: their rows are found by the `kind` column alone."""
+def source_facts(snapshot: LogSnapshot, stop: int | None = None, start: int = 0) -> Iterator[tuple[str, SourceRef]]:
+    """(kind, payload.source) of the `source.*` facts `[start, stop)` in append order: their rows are found by the `kind` column alone."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kinds = pa.array(sorted(SOURCE_KINDS))
     rows: list[int] = []
-    for first, batch in snapshot.scan(["kind"], stop=stop):
+    for first, batch in snapshot.scan(["kind"], start=start, stop=stop):
         hits = pc.indices_nonzero(pc.is_in(batch["kind"], value_set=kinds))
         rows += (first + row for row in hits.to_pylist())
     for at in range(0, len(rows), _ROWS_A_TAKE):

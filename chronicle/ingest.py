@@ -83,7 +83,6 @@ class _Ingest:
         ref = imported.put_bound(self.sink, self.context(source))
         self.report.bound += 1
         self.report.events += 1
-        self.report.touched.append(source.key)
         self._report_members(source.key, ref.source_id)
         self.receipts.apply("source.bound", ref)
 
@@ -156,7 +155,6 @@ class _Ingest:
         self.report.ingested += 1
         self.report.events += events
         self.report.source_bytes += len(source.bytes.data)
-        self.report.touched.append(source.key)
         self.receipts.apply("source.closed", ref)
         if self.sink.pending_bytes >= self.options.batch_bytes:
             self.publish()
@@ -278,7 +276,7 @@ def ingest(options: IngestOptions) -> IngestReport:
             _take_stdin(run)
         run.publish()
     run.report.segments = run.sink.segments
-    run.report.fact_version = run.sink.fact_version()
+    run.report.fact_version, _ = run.sink.log()
     run.report.seconds = round(time.monotonic() - began, 3)
     return run.report
 
@@ -304,17 +302,23 @@ def retry(paths: DatasetPaths, ids: tuple[str, ...] = (), *, format: str | None 
                 _retry_member(run, entry, data)
         run.publish()
     run.report.segments = run.sink.segments
-    run.report.fact_version = run.sink.fact_version()
+    run.report.fact_version, _ = run.sink.log()
     return run.report
 
 
 def _begin(options: IngestOptions) -> _Ingest:
+    sink = FactSink(options.paths, dry_run=options.dry_run)
     return _Ingest(
         options=options,
         receipts=Receipts(options.paths),
         quarantine=Quarantine(options.paths),
-        sink=FactSink(options.paths, dry_run=options.dry_run),
-        report=IngestReport(dataset=options.paths.dataset, dry_run=options.dry_run, allow_quarantine=options.allow_quarantine),
+        sink=sink,
+        report=IngestReport(
+            dataset=options.paths.dataset,
+            dry_run=options.dry_run,
+            allow_quarantine=options.allow_quarantine,
+            rows_before=sink.log()[1],
+        ),
     )
 
 
@@ -416,5 +420,4 @@ def _retry_member(run: _Ingest, entry: Entry, data: bytes) -> None:
     context = run.context(_Source(entry.source_key, entry.root, kept))
     run.report.events += imported.put_document(run.sink, context, entry.lead + data + entry.tail, whole, 0)
     run.report.documents += 1
-    run.report.touched.append(entry.source_key)
     run.retried.append(entry.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -87,8 +87,8 @@ class VerifyOptions:
     paths: DatasetPaths
     sample: int | None = None
     """Check this many sources only; None: all."""
-    source_keys: frozenset[str] | None = None
-    """Only these sources (a run verifies what it touched)."""
+    since_row: int = 0
+    """Only sources that the facts from this row on speak of (a run verifies what it touched)."""
     progress: Progress = no_progress
 
 
@@ -171,6 +171,6 @@ class PipelineOptions:
         """Options of the step that writes Markdown."""
         return MaterializeOptions(paths=self.paths, reasoning=self.reasoning, dry_run=self.dry_run)
 
-    def verify(self, touched: Iterable[str]) -> VerifyOptions:
+    def verify(self, since_row: int) -> VerifyOptions:
         """Options of the last step: only the sources that the run touched."""
-        return VerifyOptions(paths=self.paths, source_keys=frozenset(touched))
+        return VerifyOptions(paths=self.paths, since_row=since_row)

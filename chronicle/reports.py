@@ -64,8 +64,8 @@ class IngestReport(Report, kw_only=True):
     fact_version: int = 0
     lints: dict[str, int] = {}
     allow_quarantine: bool = False
-    touched: list[str] = []
-    """Source keys whose facts this run wrote."""
+    rows_before: int = 0
+    """Rows of the log when the run began: what it touched are the sources that later facts speak of."""
 
     def exit_code(self) -> int:
         """65 when a source of this run is in quarantine for more than being empty."""

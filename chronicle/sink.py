@@ -51,9 +51,12 @@ class FactSink:
             self.segments += 1
         self._flushed_bytes = 0
 
-    def fact_version(self) -> int:
-        """`fact_version` of the log as it is now; 0 where there is none."""
-        return self._store.manifest().fact_version if self._store.exists() else 0
+    def log(self) -> tuple[int, int]:
+        """(`fact_version`, rows) of the log as it is now; zeros where there is none."""
+        if not self._store.exists():
+            return 0, 0
+        manifest = self._store.manifest()
+        return manifest.fact_version, manifest.fact_rows
 
     def _flush(self) -> None:
         if not self._columns.rows:

@@ -141,7 +141,7 @@ class _Verify:
 
     @property
     def _is_part(self) -> bool:
-        return self.options.sample is not None or self.options.source_keys is not None
+        return self.options.sample is not None or self.options.since_row > 0
 
     def _present(self, fold: SourceFold) -> list[KnownSource]:
         live = fold.live()
@@ -164,7 +164,7 @@ def verify(options: VerifyOptions) -> VerifyReport:
     snapshot = facts.pin(options.paths)
     report = VerifyReport(dataset=options.paths.dataset, fact_version=snapshot.fact_version)
     run = _Verify(options, snapshot, facts.source_fold(snapshot), report)
-    run.chosen = _chosen(run.fold, options)
+    run.chosen = _chosen(snapshot, run.fold, options)
     run.check_facts()
     run.check_tables()
     run.check_markdown()
@@ -172,11 +172,11 @@ def verify(options: VerifyOptions) -> VerifyReport:
     return report
 
 
-def _chosen(fold: SourceFold, options: VerifyOptions) -> dict[str, KnownSource]:
+def _chosen(snapshot: LogSnapshot, fold: SourceFold, options: VerifyOptions) -> dict[str, KnownSource]:
     live = fold.live()
-    if options.source_keys is not None:
-        held = {receipt.source_id for key, receipt in fold.current.items() if key in options.source_keys}
-        live = {source_id: source for source_id, source in live.items() if source_id in held}
+    if options.since_row:
+        touched = {ref.source_id for _, ref in facts.source_facts(snapshot, start=options.since_row)}
+        live = {source_id: source for source_id, source in live.items() if source_id in touched}
     if options.sample is not None and options.sample < len(live):
         ids = random.Random(_SAMPLE_SEED).sample(sorted(live), options.sample)
         live = {source_id: live[source_id] for source_id in ids}

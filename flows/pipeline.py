@@ -46,7 +46,7 @@ def carry_out(options: PipelineOptions, report: PipelineReport) -> None:
     report.ingest = ingest(options)
     report.rebuild = derived(report, rebuild, options)
     report.materialize = derived(report, materialize, options)
-    report.verify = derived(report, verify, options, report.ingest.touched)
+    report.verify = derived(report, verify, options, report.ingest.rows_before)
 
 
 def derived(report: PipelineReport, step: Flow[..., SomeReport], *arguments: Any) -> SomeReport | None:

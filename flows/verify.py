@@ -11,6 +11,6 @@ from tasks.verify import verify as verify_batch
 
 
 @flow(name="verify")
-def verify(options: PipelineOptions, touched: list[str]) -> VerifyReport:
+def verify(options: PipelineOptions, since_row: int) -> VerifyReport:
     """Compare facts, tables and Markdown of the touched sources."""
-    return finished(verify_batch(options.verify(touched)))
+    return finished(verify_batch(options.verify(since_row)))
