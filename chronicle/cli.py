@@ -13,10 +13,11 @@ import click
 
 from chronicle.command import Call, Verbs, verb
 from chronicle.console import Lines
-from chronicle.errors import InputError, UsageError
+from chronicle.errors import InputError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from chronicle.reports import Report
+    from chronicle.layout import DatasetPaths
+    from chronicle.reports import Report, VerifyReport
 
 app = Verbs(
     "chronicle",
@@ -159,25 +160,58 @@ def export(
         )
 
 
-@verb(app, "verify", SAMPLE)
+@verb(app, "verify", SAMPLE, on="lake")
 def verify(call: Call, sample: int | None) -> Report:
-    """Check facts, tables and Markdown. Facts against sources, the others against facts; 65 where something differs."""
+    """Check facts, tables and Markdown.
+
+    Facts against the sources they came from, tables and Markdown against facts, of one dataset or of all in the lake;
+    exit 65 where something differs.
+    """
     from chronicle.options import VerifyOptions
     from chronicle.verify import verify as run
 
     with call.console.progress("verify") as progress:
-        return run(VerifyOptions(paths=call.paths, sample=sample, progress=progress))
+        found = [run(VerifyOptions(paths=paths, sample=sample, progress=progress)) for paths in _datasets(call)]
+    return found[0] if call.settings.dataset else _verified_lake(found)
+
+
+def _datasets(call: Call) -> list[DatasetPaths]:
+    """The dataset that is named, else all of the lake. Raises NotFoundError where there is none."""
+    from chronicle.discovery import expand_story_locations
+
+    if call.settings.dataset:
+        return [call.paths]
+    found = [place.paths for place in expand_story_locations(call.lake) if place.paths is not None]
+    if not found:
+        raise NotFoundError(f"{call.lake} holds no dataset", hint="check --lake; `chronicle ingest` makes a dataset")
+    return found
+
+
+def _verified_lake(found: Sequence[VerifyReport]) -> VerifyReport:
+    """One report for all datasets of a lake: counts summed, differences and warnings under the name of their dataset."""
+    from chronicle.reports import Difference, VerifyReport
+
+    total = VerifyReport()
+    for report in found:
+        for count in ("sources", "sources_changed", "sources_gone", "stories", "markdown_files"):
+            setattr(total, count, getattr(total, count) + getattr(report, count))
+        for one in report.differences:
+            total.differences.append(Difference(layer=one.layer, what=f"{report.dataset}: {one.what}", detail=one.detail))
+        total.warnings += [f"{report.dataset}: {warning}" for warning in report.warnings]
+    total.freshness = ", ".join(f"{report.dataset}: {report.freshness}" for report in found)
+    return total
 
 
 @verb(app, "replay", SESSION, FROM_ROW, LIMIT)
 def replay(call: Call, session: str | None, from_row: int, limit: int | None) -> None:
     """Print the facts. One EventRecord a line, as JSON, in append order."""
     from chronicle.events.log import RawEventLanceStore
+    from chronicle.journal import one_line
 
     store = RawEventLanceStore(call.paths.events)
     with Lines() as lines:
         for _, record in store.replay(session_id=session, start=from_row, limit=limit):
-            lines.add(record.text)
+            lines.add(one_line(record.text))
 
 
 @verb(app, "query", SQL, LIMIT, TIMEOUT, MEMORY, ROW_FORMAT, on="lake")
@@ -225,15 +259,19 @@ def list_datasets(call: Call) -> Report:
     """List the datasets of a lake. With what they hold and whether their tables are fresh."""
     from chronicle.stats import list_lake
 
-    return list_lake(call.lake)
+    report = list_lake(call.lake)
+    if call.settings.dataset:
+        report.datasets = [one for one in report.datasets if one.dataset == call.settings.dataset]
+    return report
 
 
-@verb(app, "stats")
+@verb(app, "stats", on="lake")
 def stats(call: Call) -> Report:
-    """Count what a dataset holds. Facts, tables, Markdown, quarantine and bytes."""
+    """Count what a dataset holds. Facts, tables, Markdown, quarantine and bytes; without --dataset as `list`."""
+    from chronicle.stats import list_lake
     from chronicle.stats import stats as run
 
-    return run(call.paths)
+    return run(call.paths) if call.settings.dataset else list_lake(call.lake)
 
 
 quarantine = Verbs("quarantine", help="Look at inputs that could not be read, and decide about them.")

@@ -155,7 +155,10 @@ def _draw_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: st
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, title=Text(title) if title else None, title_justify="left", show_edge=False)
+    head = Text(printable(title)) if title else None
+    table = Table(
+        box=SIMPLE_HEAD, title=head, title_justify="left", show_edge=False, show_header=any(columns), padding=(0, 1, 0, 0)
+    )
     for column in columns:
         table.add_column(Text(printable(column)), overflow="fold")
     for row in rows:
@@ -192,9 +195,16 @@ def _draw_values(values: dict[str, Any], title: str = "") -> None:
         elif isinstance(value, dict) and value:
             _draw_table((name.replace("_", " "), ""), _shortened(list(value.items())))
         elif isinstance(value, list) and value and isinstance(value[0], dict):
-            _draw_table(list(value[0]), _shortened([list(item.values()) for item in value]), name.replace("_", " "))
+            _draw_items(value, name.replace("_", " "))
         elif isinstance(value, list) and value:
             _draw_table((name.replace("_", " "),), _shortened([(item,) for item in value]))
+
+
+def _draw_items(items: list[dict[str, Any]], title: str) -> None:
+    """A table of equal reports, without the columns that say nothing about any of them."""
+    columns = [name for name in items[0] if any(item[name] not in (None, "", False) for item in items)]
+    rows = [[item[name] for name in columns] for item in items]
+    _draw_table([name.replace("_", " ") for name in columns], _shortened(rows), title)
 
 
 def _shortened(rows: list[Any]) -> list[Any]:

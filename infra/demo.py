@@ -20,7 +20,7 @@ SQL = (
     "sum((metrics->>'prompt_tokens')::INT) AS prompt_tokens "
     "FROM runs JOIN steps USING (document_id) GROUP BY ALL ORDER BY steps DESC"
 )
-FIRST_LINES = 16
+FIRST_LINES = 28
 
 
 def _say(text: str = "") -> None:
@@ -64,7 +64,7 @@ def _tell(report: dict[str, Any], before: int | None) -> None:
 
 
 def _first_lines() -> None:
-    path = sorted((LAKE / "agenticmd" / DATASET).glob("*.md"))[0]
+    path = LAKE / "agenticmd" / DATASET / "repair-101.md"
     _say(f"$ head -n {FIRST_LINES} {path}")
     _say("\n".join("  " + line for line in path.read_text().splitlines()[:FIRST_LINES]))
     _say()
@@ -80,7 +80,7 @@ def main() -> None:
     _tell(json.loads(_chronicle("run", str(SAMPLES), *where).stdout), before)
 
     for entry in json.loads(_chronicle("quarantine", "list", *where).stdout)["entries"]:
-        _say(f"  {Path(entry['source_key']).name}: {entry['kind']}: {entry['reason']}")
+        _say(f"  [{entry['kind']}] {entry['reason']}")
     _say()
     _say(_chronicle("query", SQL, *where, "--format", "table").stdout.decode())
     _first_lines()

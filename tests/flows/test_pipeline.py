@@ -1,0 +1,184 @@
+"""The flows under a real Prefect: the same results as the plain verbs, and states that say what happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronicle.options import PipelineOptions
+from chronicle.reports import PipelineReport
+from chronicle.runlock import RunLock, take_run
+from tests.command import chronicle
+
+pytestmark = pytest.mark.xdist_group("prefect")
+
+
+def options(lake: Path, exports: Path, **more: Any) -> PipelineOptions:
+    return PipelineOptions(lake=str(lake), dataset="d", sources=(str(exports),), **more)
+
+
+def finished(state: Any) -> PipelineReport:
+    report = state.result()
+    assert isinstance(report, PipelineReport)
+    return report
+
+
+def exact(lake: Path, to: Path) -> dict[str, bytes]:
+    assert chronicle("export", "--exact", "--to", to, "--lake", lake, "--dataset", "d").code == 0
+    return {path.relative_to(to).as_posix(): path.read_bytes() for path in sorted(to.rglob("*")) if path.is_file()}
+
+
+def markdown(lake: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (lake / "agenticmd/d").glob("*.md")}
+
+
+def rows(lake: Path, table: str) -> list[bytes]:
+    sql = f"SELECT * EXCLUDE ({'storage_ordinal' if table == 'runs' else 'document_id'}) FROM {table} ORDER BY ALL"
+    done = chronicle("query", sql, "--lake", lake, "--dataset", "d", "--format", "jsonl")
+    assert done.code == 0, done.err
+    return done.lines
+
+
+def test_run_equals_the_plain_verbs(prefect_api: str, exports: Path, tmp_path: Path) -> None:
+    from flows.pipeline import pipeline
+
+    state = pipeline(options(tmp_path / "run", exports), return_state=True)
+    report = finished(state)
+    assert state.name == "Quarantine"
+    assert report.exit_code() == 65
+    assert report.verify is not None
+    assert report.verify.differences == []
+
+    where = ("--lake", tmp_path / "plain", "--dataset", "d")
+    plain = chronicle("ingest", exports, *where)
+    assert plain.code == 65
+    assert chronicle("rebuild", *where).code == 0
+    assert chronicle("materialize", *where).code == 0
+    assert report.ingest is not None
+    for name in ("sources", "ingested", "empty", "quarantined_new", "documents", "events", "fact_version"):
+        assert getattr(report.ingest, name) == plain.json[name]
+
+    assert exact(tmp_path / "run", tmp_path / "a") == exact(tmp_path / "plain", tmp_path / "b")
+    for table in ("runs", "steps", "tool_calls"):
+        assert rows(tmp_path / "run", table) == rows(tmp_path / "plain", table)
+    markdown = [
+        {path.name: path.read_bytes() for path in (tmp_path / lake / "agenticmd/d").glob("*.md")} for lake in ("run", "plain")
+    ]
+    assert markdown[0] == markdown[1] != {}
+
+
+def test_second_run_finds_nothing_new(prefect_api: str, exports: Path, tmp_path: Path) -> None:
+    from flows.pipeline import pipeline
+
+    lake = tmp_path / "lake"
+    first, second = (finished(pipeline(options(lake, exports), return_state=True)) for _ in range(2))
+    assert first.ingest is not None
+    assert second.ingest is not None
+    assert second.ingest.fact_version == first.ingest.fact_version
+    assert (second.ingest.files_opened, second.ingest.events, second.ingest.ingested) == (0, 0, 0)
+    assert second.rebuild is not None
+    assert second.rebuild.mode == "fresh"
+    stored = [json.loads(path.read_bytes()) for path in sorted((lake / "ops/d/reports").glob("*-run-*.json"))]
+    assert {report["run_id"] for report in stored} == {first.run_id, second.run_id}
+    assert not (lake / "ops/d/run.json").exists()
+
+
+def test_failed_derived_step_fails_its_subflow_only(prefect_api: str, exports: Path, tmp_path: Path) -> None:
+    from flows.pipeline import pipeline
+
+    lake = tmp_path / "lake"
+    (lake / "storyline").mkdir(parents=True)
+    (lake / "storyline/d").write_text("in the way of the tables")
+    state = pipeline(options(lake, exports), return_state=True)
+    report = finished(state)
+    assert state.is_completed()
+    assert state.name == "Incomplete"
+    assert report.exit_code() == 70
+    assert "rebuild" in report.failures
+    assert "materialize" not in report.failures
+    assert report.ingest is not None
+    assert report.ingest.ingested > 0
+    assert report.materialize is not None
+    assert report.materialize.written > 0
+
+
+def test_run_that_meets_another_one_skips(prefect_api: str, exports: Path, tmp_path: Path) -> None:
+    from flows.pipeline import pipeline
+
+    asked = options(tmp_path / "lake", exports)
+    lock = take_run(asked.paths, "the-other")
+    assert isinstance(lock, RunLock)
+    state = pipeline(asked, return_state=True)
+    assert state.is_completed()
+    assert finished(state).skipped == "run the-other is at work"
+    assert finished(state).exit_code() == 0
+    assert not Path(asked.paths.events).exists()
+    lock.release()
+
+
+def test_dry_run_changes_nothing(prefect_api: str, exports: Path, tmp_path: Path) -> None:
+    from flows.pipeline import pipeline
+
+    report = finished(pipeline(options(tmp_path / "lake", exports, dry_run=True), return_state=True))
+    assert report.ingest is not None
+    assert report.ingest.sources == 12
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.fixture
+def process_environment(prefect_api: str) -> dict[str, str]:
+    return {**os.environ, "PREFECT_API_URL": prefect_api}
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "flows.cli", *map(str, arguments)]
+
+
+def test_command_prints_one_report_and_nothing_else(process_environment: dict[str, str], exports: Path, tmp_path: Path) -> None:
+    where = ("--lake", tmp_path / "lake", "--dataset", "d")
+    done = subprocess.run(command("run", exports, *where), env=process_environment, capture_output=True, check=False)
+    assert done.stderr == b""
+    assert done.returncode == 65
+    assert json.loads(done.stdout)["ingest"]["ingested"] == 10
+
+    missing = subprocess.run(
+        command("run", tmp_path / "nowhere", *where, "--json"), env=process_environment, capture_output=True, check=False
+    )
+    assert missing.returncode == 66
+    assert json.loads(missing.stdout)["error"]["kind"] == "not-found"
+    assert missing.stderr.startswith(b"error: ")
+    assert missing.stderr.count(b"\n") == 1
+
+
+def test_interrupted_run_says_so_and_the_next_one_goes_on(
+    process_environment: dict[str, str], exports: Path, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "exports/slow.json"
+    shutil.copytree(exports, pipe.parent)
+    where = ("--lake", tmp_path / "lake", "--dataset", "d")
+    lock = tmp_path / "lake/ops/d/run.json"
+    waiting = subprocess.Popen(
+        command("run", "-", *where),
+        env=process_environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    while not lock.exists() and waiting.poll() is None:
+        pass
+    waiting.send_signal(signal.SIGINT)
+    _, words = waiting.communicate()
+    assert waiting.returncode == 130
+    assert b"Traceback" not in words
+    assert b"run the same command again" in words
+    again = subprocess.run(command("run", pipe.parent, *where), env=process_environment, capture_output=True, check=False)
+    assert again.returncode == 65
+    assert json.loads(again.stdout)["skipped"] == ""

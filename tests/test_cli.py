@@ -1,0 +1,277 @@
+"""The verbs as a user and a script meet them: flags, JSON, exit codes, files."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.cli import app
+from infra.samples import samples, write
+from tests.command import Outcome, chronicle
+
+VERBS = {
+    "run", "ingest", "rebuild", "materialize", "export", "replay", "query", "stats", "list", "verify", "convert",
+    "quarantine", "receipts", "serve",
+}  # fmt: skip
+
+
+class Lake:
+    """A lake with one dataset, and the command for it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.path = root / "lake"
+        self.exports = root / "exports"
+
+    def __call__(self, *arguments: object, **options: Any) -> Outcome:
+        return chronicle(*arguments, "--lake", self.path, "--dataset", "team/d", **options)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake with all samples, tables and Markdown; the tests only read it."""
+    found = Lake(tmp_path_factory.mktemp("full"))
+    write(found.exports)
+    assert found("ingest", found.exports).code == 65
+    assert found("rebuild").code == 0
+    assert found("materialize").code == 0
+    return found
+
+
+def test_the_verbs_are_those_of_this_version() -> None:
+    assert set(app.commands) == VERBS
+    assert set(app.commands["quarantine"].commands) == {"list", "show", "retry", "drop"}  # type: ignore[attr-defined]
+    assert set(app.commands["receipts"].commands) == {"list", "rebuild"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_has_help_and_the_common_flags(verb: str) -> None:
+    done = chronicle(verb, "--help")
+    assert done.code == 0
+    assert {"--json", "--config", "--quiet"} <= set(done.out.decode().split())
+
+
+@pytest.mark.parametrize("verb", ["run", "ingest", "rebuild", "materialize", "export", "convert"])
+def test_verbs_that_change_something_can_be_tried(verb: str) -> None:
+    assert "--dry-run" in chronicle(verb, "--help").out.decode()
+
+
+@pytest.mark.parametrize("verb", ["maintain", "drain", "find", "report", "md", "doctor", "deploy"])
+def test_what_is_not_there_is_a_usage_error(verb: str) -> None:
+    assert chronicle(verb).code == 2
+
+
+def test_lake_and_dataset_are_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "--lake" in chronicle("ingest", tmp_path).err
+    assert chronicle("ingest", tmp_path).code == 2
+    assert "--dataset" in chronicle("ingest", tmp_path, "--lake", tmp_path).err
+    assert chronicle("rebuild", "--lake", tmp_path, "--dataset", "../up").code == 2
+    monkeypatch.setenv("CHRONICLE_LAKE", str(tmp_path))
+    monkeypatch.setenv("CHRONICLE_DATASET", "none")
+    assert chronicle("rebuild").code == 66
+
+
+def test_ingest_reports_and_a_second_run_finds_nothing_new(lake: Lake) -> None:
+    write(lake.exports)
+    first, second = lake("ingest", lake.exports, "--json"), lake("ingest", lake.exports, "--json")
+    assert (first.code, second.code) == (65, 65)
+    counts = ("sources", "ingested", "unchanged", "empty", "quarantined_new", "quarantined_still", "files_opened")
+    assert [first.json[name] for name in counts] == [12, 10, 0, 1, 1, 0, 12]
+    assert [second.json[name] for name in counts] == [12, 0, 10, 1, 0, 1, 0]
+    assert second.json["fact_version"] == first.json["fact_version"]
+    kept = sorted((lake.path / "ops/team/d/reports").glob("*-ingest-*.json"))
+    assert len(kept) == 2
+    assert json.loads(kept[0].read_bytes())["verb"] == "ingest"
+    assert lake("ingest", lake.exports, "--allow-quarantine").code == 0
+
+
+def test_dry_run_makes_no_lake(lake: Lake) -> None:
+    write(lake.exports)
+    done = lake("ingest", lake.exports, "--dry-run")
+    assert done.json["sources"] == 12
+    assert not lake.path.exists()
+
+
+def test_a_source_that_is_not_there(lake: Lake) -> None:
+    done = lake("ingest", lake.root / "nowhere", "--json")
+    assert done.code == 66
+    assert "nowhere" in done.json["error"]["message"]
+    assert not lake.path.exists()
+
+
+def test_exact_export_gives_back_what_came_in(full: Lake, tmp_path: Path) -> None:
+    assert full("export", "--exact", "--to", tmp_path / "out").code == 0
+    found = {
+        p.relative_to(tmp_path / "out/exports").as_posix(): p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()
+    }
+    assert found == {name: data for name, data in samples().items() if "cut-off" not in name and data}
+    assert full("export", "--exact", "--to", tmp_path / "out").code == 2, "not empty"
+    assert full("export", "--exact", "--to", tmp_path / "out", "--overwrite").code == 0
+
+
+def test_export_needs_one_way(full: Lake, tmp_path: Path) -> None:
+    assert full("export", "--to", tmp_path / "out").code == 2
+    assert full("export", "--to", tmp_path / "out", "--exact", "--format", "atif").code == 2
+    assert full("export", "--to", tmp_path / "out", "--format", "atif", "--all-versions").code == 2
+    assert full("export", "--to", full.path / "in", "--exact").code == 2, "inside the lake"
+
+
+def test_replay_into_ingest_gives_the_same_export(full: Lake, lake: Lake) -> None:
+    events = full("replay")
+    assert events.code == 0
+    assert lake("ingest", "-", stdin=events.out).code == 0
+    for one, to in ((full, "a"), (lake, "b")):
+        assert one("export", "--exact", "--to", lake.root / to).code == 0
+    trees = [{p.relative_to(lake.root / to): p.read_bytes() for p in (lake.root / to).rglob("*.json*")} for to in ("a", "b")]
+    assert trees[0] == trees[1] != {}
+
+
+def test_replay_of_a_session_and_of_a_range(full: Lake) -> None:
+    everything = full("replay").lines
+    assert full("replay", "--from-row", "3", "--limit", "4").lines == everything[3:7]
+    session = [json.loads(line) for line in full("replay", "--session", "survey-7").lines]
+    assert session
+    assert {event["session_id"] for event in session} == {"survey-7"}
+
+
+QUERY = "SELECT agent_id, count(*) AS n, 1.10 AS price FROM runs GROUP BY ALL ORDER BY n DESC, agent_id LIMIT 2"
+
+
+def test_query_formats(full: Lake) -> None:
+    rows = [json.loads(line) for line in full("query", QUERY).lines]
+    assert [(row["agent_id"], row["n"]) for row in rows] == [("openai-import", 6), ("wrench", 4)]
+    assert b'"price":1.10' in full("query", QUERY).out
+    assert full("query", QUERY, "--format", "csv").lines == [b"agent_id,n,price", b"openai-import,6,1.10", b"wrench,4,1.10"]
+    table = full("query", QUERY, "--format", "table").out.decode()
+    assert "openai-import" in table
+    import pyarrow.parquet as parquet
+
+    stored = parquet.read_table(io.BytesIO(full("query", QUERY, "--format", "parquet").out))
+    assert stored.column("agent_id").to_pylist() == ["openai-import", "wrench"]
+    assert full("query", QUERY, "--format", "parquet", terminal=True).code == 2
+    assert "openai-import" in full("query", QUERY, terminal=True).out.decode()
+
+
+def test_query_over_the_lake_names_datasets(full: Lake) -> None:
+    done = chronicle("query", "SELECT DISTINCT dataset FROM steps", "--lake", full.path)
+    assert done.json == {"dataset": "team/d"}
+
+
+@pytest.mark.parametrize("sql", ["DROP TABLE runs", "SELECT 1; SELECT 2", "SELEC 1", "SELECT * FROM 'x.csv'"])
+def test_query_refuses(full: Lake, sql: str) -> None:
+    done = full("query", sql)
+    assert done.code == 2
+    assert done.out == b""
+
+
+def test_query_keeps_control_characters_from_a_terminal(full: Lake) -> None:
+    sql = "SELECT 'a' || chr(27) || '[31m' || chr(10) || 'b' AS x"
+    for format in ("table", "jsonl", "csv"):
+        assert "\x1b[31m" not in full("query", sql, "--format", format, terminal=True).out.decode()
+    assert full("query", sql).json == {"x": "a\x1b[31m\nb"}
+
+
+def test_list_stats_and_verify(full: Lake) -> None:
+    listed = chronicle("list", "--lake", full.path)
+    assert [one["dataset"] for one in listed.json["datasets"]] == ["team/d"]
+    assert full("stats").json["stories"] == 15
+    assert full("verify").json["differences"] == []
+    assert full("verify", "--sample", "2").json["sources"] <= 2
+    whole = chronicle("verify", "--lake", full.path)
+    assert (whole.code, whole.json["sources"]) == (0, 10)
+    assert chronicle("verify", "--lake", full.root).code in (0, 66)
+    assert chronicle("list", "--lake", full.root / "nowhere").code == 66
+
+
+def test_verify_finds_a_table_that_lost_a_story(lake: Lake) -> None:
+    write(lake.exports)
+    lake("ingest", lake.exports)
+    lake("rebuild")
+    lake("materialize")
+    victim = next((lake.path / "agenticmd/team/d").glob("*.md"))
+    victim.unlink()
+    done = lake("verify")
+    assert done.code == 65
+    assert {difference["layer"] for difference in done.json["differences"]} == {"markdown"}
+
+
+def test_quarantine_from_entry_to_fact(lake: Lake) -> None:
+    lake.exports.mkdir()
+    path = lake.exports / "a.json"
+    path.write_bytes(samples()["eval/repair-103-cut-off.json"])
+    assert lake("ingest", lake.exports).code == 65
+    (entry,) = lake("quarantine", "list", "--json").json["entries"]
+    assert entry["kind"] == "truncated"
+    assert entry["source_key"] == path.as_uri()
+    assert "cut off" in entry["reason"]
+    shown = lake("quarantine", "show", entry["id"][:6]).json
+    assert shown["preview"].startswith('{\n  "schema_version"')
+    assert lake("quarantine", "show", "nonsense").code == 66
+    assert lake("quarantine", "retry", "--dry-run").json["entries"][0]["id"] == entry["id"]
+    assert lake("quarantine", "retry").code == 65
+    assert lake("quarantine", "drop", entry["id"], "--dry-run").code == 0
+    assert len(lake("quarantine", "list").json["entries"]) == 1
+    assert lake("quarantine", "drop", entry["id"]).code == 0
+    assert lake("quarantine", "list").json["entries"] == []
+
+
+def test_receipts_can_be_made_anew(full: Lake) -> None:
+    def known(done: Outcome) -> list[tuple[str, str]]:
+        return [(one["source_key"], one["source_id"]) for one in done.json["receipts"]]
+
+    listed = full("receipts", "list")
+    assert len(known(listed)) == 10
+    assert known(full("receipts", "rebuild", "--dry-run")) == known(listed)
+
+
+def test_convert_there_and_back(tmp_path: Path) -> None:
+    source = tmp_path / "in.json"
+    source.write_bytes(samples()["eval/survey-7.json"])
+    story, back = tmp_path / "story.json", tmp_path / "back.json"
+    assert chronicle("convert", source, story, "--from", "atif", "--to", "storyline", "--strict").code == 0
+    assert chronicle("convert", story, back, "--from", "storyline", "--to", "atif").code == 0
+    assert json.loads(back.read_bytes()) == json.loads(source.read_bytes())
+    lossy = chronicle("convert", source, tmp_path / "m.jsonl", "--from", "atif", "--to", "openai_msg", "--strict")
+    assert lossy.code == 65
+    assert lossy.json["lost"]
+    assert not (tmp_path / "m.jsonl").exists()
+
+
+def test_convert_in_a_pipe() -> None:
+    data = samples()["stories/kiln-5.storyline.json"]
+    done = chronicle("convert", "-", "-", "--from", "storyline", "--to", "atif", stdin=data)
+    assert done.code == 0
+    assert done.json["session_id"] == "kiln-5"
+    assert chronicle("convert", "-", "-", "--from", "storyline", "--to", "atif", stdin=b"{").code == 65
+    assert chronicle("convert", "-", "-", "--from", "events", "--to", "atif", stdin=data).code == 2
+    assert chronicle("convert", "/nowhere.json", "-", "--from", "atif", "--to", "storyline").code == 66
+
+
+def test_serve_wants_a_schedule(full: Lake) -> None:
+    assert full("serve").code == 78
+
+
+def test_run_wants_sources_and_times(full: Lake) -> None:
+    assert full("run").code == 2
+    assert full("run", full.exports, "--since", "yesterday").code == 2
+
+
+def test_reader_that_leaves_early_is_no_error(full: Lake) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "flows.cli", "replay", "--lake", str(full.path), "--dataset", "team/d"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
