@@ -43,8 +43,8 @@ def stories(
     """Stories from record batches of the three tables, one at a time; holds a batch of each and one story.
 
     The rows of `steps` and `tool_calls` must come story by story in the order of `runs`, inside a story by `turn_ordinal`
-    and `call_index`. Gives back what was added to the builder, but for: an empty residual (None), a `child_stories` order
-    that is no list of strings. Raises IntegrityError where rows are missing, out of order or not as they were written.
+    and `call_index`. Gives back what was added to the builder; only an empty residual comes back as None. Raises
+    IntegrityError where rows are missing, out of order or not as they were written.
     """
     turns = _Grouped(_each(steps, _turns))
     calls = _Grouped(_each(tool_calls, _calls))
@@ -210,7 +210,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[StorylineDocument]:
 
 
 def origins(batch: pa.RecordBatch) -> Iterator[tuple[str, Origin]]:
-    """(document id, where it came from) of rows of `runs`: document_id, origin, residual. Those without an origin are left out."""
+    """(document id, where it came from) of rows of `runs` that have an origin; needs document_id, origin and residual."""
     at = _Columns(batch)
     for document, origin, (_, own) in zip(at.values("document_id"), at.json("origin"), at.residuals(), strict=True):
         if origin is not None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import NotFoundError
+from chronicle.projection.tables import TableBuilder
 from chronicle.storyline import source as module
 from chronicle.storyline.source import StorylineDataSource
 from chronicle.storyline.store import StorylineLanceStore
@@ -61,19 +62,12 @@ def test_some_stories(scattered: str, wanted: set[int], few: bool) -> None:
 def test_stories_of_one_document_stay_in_their_order(tmp_path: Path) -> None:
     root = str(tmp_path)
     family = [story(5), story(3), story(4)]
-    builder = module_builder(family)
-    with StorylineLanceStore(root).writer() as writer:
-        writer.rebuild([builder], None)
-    assert visible(root) == family
-
-
-def module_builder(stories):  # type: ignore[no-untyped-def]
-    from chronicle.projection.tables import TableBuilder
-
     builder = TableBuilder()
-    for each in stories:
+    for each in family:
         builder.add(each, 17)
-    return builder.batches()
+    with StorylineLanceStore(root).writer() as writer:
+        writer.rebuild([builder.batches()], None)
+    assert visible(root) == family
 
 
 def test_counts_and_datasets(scattered: str) -> None:
@@ -82,6 +76,11 @@ def test_counts_and_datasets(scattered: str) -> None:
     assert source.steps.to_table(columns=["step_id"]).num_rows == source.counts()["steps"]
     assert source.tool_calls.version == source.snapshot.tool_calls_version
     assert source.document_ids() == [story(n).story_id for n in range(COUNT)]
+
+
+def test_origins(scattered: str) -> None:
+    found = dict(StorylineDataSource.open(scattered).origins())
+    assert found == {story(n).story_id: story(n).origin for n in range(COUNT)}
 
 
 def test_nothing_there(tmp_path: Path) -> None:
