@@ -125,6 +125,9 @@ def _read_trajectory(
     session = said or (parent.session if parent is not None else "") or run or identity
     rest = reading.residual if said == session else settled(reading.residual, "session_id", jsontext.string(said))
     agent, agent_residual = _agent(values.get("agent"), lints)
+    if session == identity:
+        count(lints, "missing-ids")
+    turns.look_at_objects(lints, values.get("final_metrics"), values.get("extra"), agent.extra)
     embedded = values.get("embedded")
     story = StorylineDocument(
         story_id=identity,
@@ -175,6 +178,7 @@ def _read_steps(story: StorylineDocument, texts: Sequence[bytes]) -> None:
         reading = quick(text) or slow(text)
         integers = integers and "id" in reading.values
         turn = turns.turn_of(reading, lints)
+        turns.look_at_types(turn, lints, arguments=b"{")
         _copy_durations(turn)
         _look_at(turn, lints)
         add(turn)
@@ -221,22 +225,37 @@ def _look_at(turn: Turn, lints: Lints) -> None:
             count(lints, "agent-only-field")
     elif turn.nllm == 0 and (turn.metrics is not None or turn.reason is not None):
         count(lints, "metrics-without-llm")
-    if turn.observation is not None and turn.tool_calls is not None:
-        names = _named_calls(turn.observation)
+    if turn.observation is not None:
+        names = _named_calls(turn.observation, lints)
+        if turn.tool_calls is None:
+            return
         for call in turn.tool_calls:
             names.discard(call.tcid)
         if names:
             count(lints, "dangling-source-call-id", len(names))
 
 
-def _named_calls(observation: bytes) -> set[str]:
-    """Every `source_call_id` of the results that is a string."""
+def _named_calls(observation: bytes, lints: Lints) -> set[str]:
+    """Every `source_call_id` of the results that is a string. Lints what is no list of results."""
     try:
         names = {one.source_call_id for one in _observation(observation).results}
     except (msgspec.DecodeError, RecursionError):
+        _look_at_results(jsontext.parse(observation), lints)
         return {name for one in _results(observation) if isinstance(name := one.get("source_call_id"), str)}
     names.discard(None)
     return names  # type: ignore[return-value]
+
+
+def _look_at_results(observation: jsontext.Json, lints: Lints) -> None:
+    if not isinstance(observation, jsontext.Object):
+        return  # of a wrong type, which is counted already
+    results = observation.get("results")
+    if isinstance(results, jsontext.Object) or not isinstance(results, list):
+        count(lints, "observation-without-results")
+        return
+    others = sum(not isinstance(one, jsontext.Object) for one in results)
+    if others:
+        count(lints, "result-not-an-object", others)
 
 
 def _results(observation: bytes) -> list[jsontext.Object]:

@@ -30,7 +30,7 @@ def finished(shape: Shape, made: Reading) -> bytes:
         rank = {name: i for i, name in enumerate(order)}
         return joined(sorted(members, key=lambda member: rank.get(member[0], len(rank))))
     value = applied(jsontext.parse(joined(members)), rest)
-    return jsontext.dump(_with_edits(shape, value, made.values, dict(members)))
+    return jsontext.dump(_with_edits(shape, value, made))
 
 
 def applied(made: Json, rest: Residual) -> Json:
@@ -91,12 +91,21 @@ def _nested(shape: Shape, values: Mapping[str, Any]) -> dict[str, bytes]:
     return out
 
 
-def _with_edits(shape: Shape, value: Json, values: Mapping[str, Any], members: dict[str, bytes]) -> Json:
-    """`value`, with every member set whose field says something else than is read from it."""
-    reading = shape.read(jsontext.dump(value))
-    changed = [field for field in shape.fields if not _agrees(field, reading.values, values)]
+def _with_edits(shape: Shape, value: Json, made: Reading) -> Json:
+    """`value`, with every member set whose field says something else than is read from it.
+
+    Where the residual changed something inside a JSON member (ids of results), the rest of it comes from the field already.
+    """
+    values, reading = made.values, shape.read(jsontext.dump(value))
+    inside = {key.removeprefix("#").split("/")[1] for key in made.residual if key.count("/") > 1}
+    changed = [
+        field
+        for field in shape.fields
+        if not (field.kind is Kind.JSON and field.name in inside) and not _agrees(field, reading.values, values)
+    ]
     if not changed:
         return value
+    members = dict(shape.members({**values, **_nested(shape, values)}))
     if not isinstance(value, Object):
         return jsontext.parse(joined(list(members.items())))
     out = Object(value)

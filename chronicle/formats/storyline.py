@@ -168,6 +168,7 @@ def into(document: Document) -> list[StorylineDocument]:
     texts = [part.text for part in document.parts]
     for text in texts:
         turn = turns.turn_of(TURN.read(text), lints)
+        turns.look_at_types(turn, lints, arguments=b"")
         if turn.ts is not None:
             turns.look_at_time(turn.ts, lints)
         story.turns.append(turn)

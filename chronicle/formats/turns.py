@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -79,6 +79,7 @@ def name_calls(turns: Iterable[Turn], name: str, lints: Lints) -> list[Turn]:
     taken = {call.tcid for _, _, call in calls}
     if len(taken) == len(calls) and "" not in taken:
         return []
+    said = {id(call): call.tcid for _, _, call in calls}
     seen: set[str] = set()
     changed = {}
     for turn, i, call in calls:
@@ -92,7 +93,37 @@ def name_calls(turns: Iterable[Turn], name: str, lints: Lints) -> list[Turn]:
         taken.add(new)
         seen.add(new)
         changed[id(turn)] = turn
+    for turn in changed.values():
+        names: dict[str, list[str]] = {}
+        for call in turn.tool_calls or ():
+            names.setdefault(said[id(call)], []).append(call.tcid)
+        _rename_results(turn, {old: new for old, new in names.items() if old})
     return list(changed.values())
+
+
+def _rename_results(turn: Turn, names: dict[str, list[str]]) -> None:
+    """Let the results of a turn name its calls by their new ids: the first that names an id its first call, and so on."""
+    if turn.observation is None or not names:
+        return
+    observation = jsontext.parse(turn.observation)
+    results = observation.get("results") if isinstance(observation, jsontext.Object) else None
+    if not isinstance(observation, jsontext.Object) or not isinstance(results, list) or isinstance(results, jsontext.Object):
+        return
+    renamed: jsontext.Json = [_renamed(result, names) for result in results]
+    made = jsontext.Object((key, renamed if value is results else value) for key, value in observation)
+    rest = residual.diff(observation, made)
+    if rest:
+        turn.observation = jsontext.dump(made)
+        turn.residual = {**(turn.residual or {}), **residual.prefixed(rest, "/observation")}
+
+
+def _renamed(result: jsontext.Json, names: dict[str, list[str]]) -> jsontext.Json:
+    named = result.get("source_call_id") if isinstance(result, jsontext.Object) else None
+    if not isinstance(result, jsontext.Object) or not isinstance(named, str) or named not in names:
+        return result
+    free = names[named]
+    new = free.pop(0) if len(free) > 1 else free[0]
+    return jsontext.Object((key, new if key == "source_call_id" else value) for key, value in result)
 
 
 def _free(base: str, taken: set[str], first: int) -> str:
@@ -111,15 +142,56 @@ def check(made: bytes, source: bytes, what: str) -> None:
 
 
 def look_at_time(ts: str, lints: Lints) -> None:
-    """Lint a time stamp that is no ISO 8601 instant, or that names no zone."""
+    """Lint a time stamp that is no ISO 8601 instant, that names no zone, or that 64-bit nanoseconds do not hold."""
     try:
-        if datetime.fromisoformat(ts).tzinfo is None:
-            count(lints, "timestamp-naive")
+        moment = datetime.fromisoformat(ts)
     except ValueError:
         if ts.upper() != ts:  # RFC 3339 takes `t` and `z`
             look_at_time(ts.upper(), lints)
         else:
             count(lints, "timestamp-unparsable")
+        return
+    if moment.tzinfo is None:
+        count(lints, "timestamp-naive")
+    if not 1678 <= moment.year <= 2261 and not _FIRST <= moment.replace(tzinfo=moment.tzinfo or UTC) <= _LAST:
+        count(lints, "timestamp-out-of-range")
+
+
+_FIRST = datetime(1677, 9, 21, 0, 12, 43, 145225, UTC)
+_LAST = datetime(2262, 4, 11, 23, 47, 16, 854775, UTC)
+
+_QUOTE, _ARRAY, _OBJECT = b'"[{'
+_EFFORT = b'"-0123456789'
+
+
+def look_at_objects(lints: Lints, *texts: JsonText | None) -> None:
+    """Lint members that should be objects and were kept as something else."""
+    odd = sum(text is not None and text[0] != _OBJECT for text in texts)
+    if odd:
+        count(lints, "wrong-type", odd)
+
+
+def look_at_types(turn: Turn, lints: Lints, arguments: bytes) -> None:
+    """Lint members that are kept as they came and are of another type than the format says.
+
+    `arguments` holds the characters with which arguments of a call may begin; nothing for any value.
+    """
+    odd = 0
+    if turn.msg[0] != _QUOTE and turn.msg[0] != _ARRAY:
+        odd += 1
+    if turn.effort is not None and turn.effort[0] not in _EFFORT:
+        odd += 1
+    for text in (turn.observation, turn.metrics, turn.extra):
+        if text is not None and text[0] != _OBJECT:
+            odd += 1
+    if turn.tool_calls:
+        for call in turn.tool_calls:
+            if arguments and call.args[0] not in arguments:
+                odd += 1
+            if call.extra is not None and call.extra[0] != _OBJECT:
+                odd += 1
+    if odd:
+        count(lints, "wrong-type", odd)
 
 
 # --- copies of durations ------------------------------------------------------------------------------------

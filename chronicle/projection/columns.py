@@ -108,7 +108,8 @@ def _cast(value: str | None) -> int | None:
 
 def _lenient(value: str) -> int | None:
     try:
-        moment = datetime.fromisoformat(value)
+        # RFC 3339 takes `t` and `z` too.
+        moment = datetime.fromisoformat(f"{value[:-1]}Z" if value.endswith("z") else value)
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         passed = moment - _EPOCH
