@@ -6,6 +6,7 @@ Library modules are imported inside the verbs, so that `chronicle --help` loads 
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -148,7 +149,7 @@ def export(
         return run(
             ExportOptions(
                 paths=call.paths,
-                to=to,
+                to=os.path.abspath(to),
                 exact=exact,
                 all_versions=all_versions,
                 format=format,
