@@ -15,6 +15,7 @@ from chronicle.formats.openai_story import NOWHERE, Slot
 from chronicle.formats.story import Turn
 
 _STEP = re.compile(r"[1-9][0-9]{0,8}")
+_PLACE = re.compile(r"-?[0-9]{1,18}")
 
 
 class Row:
@@ -115,6 +116,12 @@ def step_of(row: Json) -> int | None:
     """The step id where it is a positive integer of a size that a table holds."""
     value = row.get("step_id") if isinstance(row, Object) else None
     return int(value.text) if isinstance(value, Number) and _STEP.fullmatch(value.text) else None
+
+
+def place_of(row: Object) -> int | None:
+    """Where a row stands among others: its step id where it is an integer, of whatever sign."""
+    value = row.get("step_id")
+    return int(value.text) if isinstance(value, Number) and _PLACE.fullmatch(value.text) else None
 
 
 def model_of(member: Mapping[str, Json]) -> str | None:

@@ -26,7 +26,7 @@ from chronicle.formats.openai_message import (
     role_of,
     with_extra,
 )
-from chronicle.formats.openai_row import Row, instant, key_of, model_of, row_turn, step_of
+from chronicle.formats.openai_row import Row, instant, key_of, model_of, place_of, row_turn
 from chronicle.formats.openai_shapes import Top, lists_of, members_of
 from chronicle.formats.openai_story import NOWHERE, Builder, Slot, Slots, marks_at
 from chronicle.formats.story import Agent, StorylineDocument, Turn
@@ -92,7 +92,7 @@ def into(document_id: str, rows: Sequence[Json], at: str) -> Rows:
     for session, members in (sessions or {None: []}).items():
         discriminator = session or "" if len(sessions) > 1 else ""
         fold = _Fold()
-        for i, row in sorted(members, key=_order):
+        for i, row in _in_order(members):
             fold.row(row, i)
         story = fold.story(ids.story_id(document_id, discriminator), session, members[0][1] if members else Object())
         slots = Slots(story)
@@ -109,9 +109,13 @@ def into(document_id: str, rows: Sequence[Json], at: str) -> Rows:
     return made
 
 
-def _order(numbered: tuple[int, Object]) -> tuple[bool, int]:
-    step = step_of(numbered[1])
-    return (step is None, step or 0)
+def _in_order(numbered: Sequence[tuple[int, Object]]) -> list[tuple[int, Object]]:
+    """Rows by their steps, also where these count from 0; a row that states none follows the one before it."""
+    steps: list[int] = []
+    for _, row in numbered:
+        stated = place_of(row)
+        steps.append(stated if stated is not None else steps[-1] if steps else 0)
+    return [numbered[i] for i in sorted(range(len(steps)), key=steps.__getitem__)]
 
 
 class _Done(NamedTuple):
