@@ -558,12 +558,15 @@ def test_a_gap_in_the_steps_of_rows(seen, expected):
             text([row(1, [user("a")], "A"), without(row(2, [user("a"), assistant("A"), user("b")], "B"), "step_id")]),
             {"invalid-step-id": 1},
         ),
+        "zero-based-unsorted": (
+            text([row(1, [user("a"), assistant("A"), user("b")], "B"), row(0, [user("a")], "A")]),
+            {"invalid-step-id": 1},
+        ),
         "zero": (text([row(0, [user("a")], "A"), row(2, [user("a"), assistant("A"), user("b")], "B")]), {"invalid-step-id": 1}),
     },
 )
 def test_steps_of_rows_that_name_no_order(seen, expected):
-    assert sorted(value for _, _, value in turns_of(seen)) == ["A", "B", "a", "b"]
-    assert [number for number, _, _ in turns_of(seen)] == [1, 2, 3, 4]
+    assert turns_of(seen) == [(1, "user", "a"), (2, "agent", "A"), (3, "user", "b"), (4, "agent", "B")]
     assert seen.lints == expected
 
 
