@@ -98,24 +98,34 @@ class Lake:
         """(locator, kind) of the quarantine entries, by file name."""
         found: dict[str, list[tuple[int | None, str]]] = {}
         for entry in Quarantine(self.paths).entries.values():
-            name = entry.source_key.rpartition("/")[2]
+            name = entry.source_key.removeprefix(f"file://{self.root.resolve()}/")
             found.setdefault(name, []).append((entry.locator, entry.kind))
         return found
 
 
 def make_lake(where: Path, files: Mapping[str, bytes], converted: Mapping[str, bytes] | None = None) -> Lake:
     """Ingest half of the files, rebuild, ingest all, rebuild, once more both, rebuild in full, export in every way."""
-    root, lake = where / "in", where / "lake"
+    root = where / "in"
     root.mkdir()
-    lake.mkdir()
-    paths = DatasetPaths(str(lake), "cases")
-    again = IngestOptions(paths=paths, sources=(str(root),))
+    rounds: list[dict[str, bytes]] = [dict(list(files.items())[at::2]) for at in (0, 1)]
+    return _taken(where, root, [*rounds, {}], dict(files), dict(converted or {}))
+
+
+def lake_of(where: Path, root: Path, converted: Mapping[str, bytes]) -> Lake:
+    """The same for the files of a directory that is there already, all of them at once."""
+    files = {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    return _taken(where, root, [{}, {}, {}], files, dict(converted))
+
+
+def _taken(where: Path, root: Path, rounds: list[dict[str, bytes]], files: dict[str, bytes], converted: dict[str, bytes]) -> Lake:
+    (where / "lake").mkdir()
+    paths = DatasetPaths(str(where / "lake"), "cases")
     reports, rebuilds = [], []
-    for part in (list(files)[::2], list(files)[1::2], []):
-        for name in part:
-            (root / name).write_bytes(files[name])
+    for new in rounds:
+        for name, data in new.items():
+            (root / name).write_bytes(data)
         time.sleep(_OLDER_THAN_THE_CLOCK)
-        reports.append(ingest(again))
+        reports.append(ingest(IngestOptions(paths=paths, sources=(str(root),))))
         rebuilds.append(rebuild(RebuildOptions(paths=paths)))
     rows = _tables(paths)
     rebuilds.append(rebuild(RebuildOptions(paths=paths, full=True)))
@@ -126,14 +136,14 @@ def make_lake(where: Path, files: Mapping[str, bytes], converted: Mapping[str, b
     return Lake(
         paths=paths,
         root=root,
-        files=dict(files),
+        files=files,
         reports=reports,
         rebuilds=rebuilds,
         rows=rows,
         rows_in_full=rows_in_full,
         exact=_read_below(where / "exact"),
         formatted={format: _read_below(where / format) for format in _FORMATS},
-        converted=dict(converted or {}),
+        converted=converted,
     )
 
 
