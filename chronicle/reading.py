@@ -17,6 +17,7 @@ from chronicle.storage.listing import SourceFile
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK = 1 << 20
+_FINE_GRAIN_NS = 20_000_000
 _SMALLER = "raise max_source_bytes, or split the file"
 _ZSTD_SLICE = 4_096
 """Input per call: one call gives back everything its input unpacks to, at most some 100 MB for this much."""
@@ -71,13 +72,13 @@ def read_source(file: SourceFile, limits: Limits) -> SourceBytes:
 
     Raises ChangedWhileRead, UnreadableSource (`too-large`, `truncated`, `unreadable`), NotFoundError (gone).
     """
-    began_ns = time.time_ns()
     with translated(file.path):
         try:
             handle = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError as error:
             raise _unopened(file) from error
         try:
+            began_ns = _settled(os.fstat(handle))
             before = _stat(os.fstat(handle), began_ns)
             if before.size > limits.max_bytes:
                 raise UnreadableSource(_too_large(before.size, limits), raw=None, stat=before, source_id=_digest_file(handle))
@@ -115,9 +116,19 @@ def _stat(found: os.stat_result, began_ns: int) -> Stat:
     )
 
 
+def _settled(found: os.stat_result) -> int:
+    """The clock (ns), once a file that was written just now is older than a fine clock's grain: then it need not be racy."""
+    now = time.time_ns()
+    age = now - max(found.st_mtime_ns, found.st_ctime_ns)
+    if 0 <= age <= _FINE_GRAIN_NS:
+        time.sleep((_FINE_GRAIN_NS - age) / 1e9 + 0.001)
+        now = time.time_ns()
+    return now
+
+
 def _grain_ns(mtime_ns: int) -> int:
     """How coarse the file's clock may be: 20 ms, or 2 s where it shows whole seconds only."""
-    return 2_000_000_000 if mtime_ns % 1_000_000_000 == 0 else 20_000_000
+    return 2_000_000_000 if mtime_ns % 1_000_000_000 == 0 else _FINE_GRAIN_NS
 
 
 def _read_all(handle: int, size: int) -> bytes:
