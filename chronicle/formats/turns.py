@@ -112,7 +112,7 @@ def _rename_results(turn: Turn, names: dict[str, list[str]]) -> None:
     renamed: jsontext.Json = [_renamed(result, names) for result in results]
     made = jsontext.Object((key, renamed if value is results else value) for key, value in observation)
     rest = residual.diff(observation, made)
-    if rest:
+    if rest and "" not in rest:  # an observation that repeats its keys stays as it came
         turn.observation = jsontext.dump(made)
         turn.residual = {**(turn.residual or {}), **residual.prefixed(rest, "/observation")}
 
