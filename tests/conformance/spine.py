@@ -94,6 +94,24 @@ class Lake:
         return Seen(self, name)
 
     @cached_property
+    def by_story(self) -> dict[str, dict[str, list[Row]]]:
+        """Rows by table and story id."""
+        found: dict[str, dict[str, list[Row]]] = {name: {} for name in TABLES}
+        for name, rows in self.rows.items():
+            for row in rows:
+                found[name].setdefault(row["document_id"], []).append(row)
+        return found
+
+    @cached_property
+    def by_source(self) -> dict[str, list[Row]]:
+        """Rows of `runs` by source id, by document, the root first."""
+        found: dict[str, list[tuple[int, int, Row]]] = {}
+        for row in self.rows["runs"]:
+            origin = origin_of(row)
+            found.setdefault(origin["source_id"], []).append((origin.get("locator", 0), origin.get("index", 0), row))
+        return {source: [row for *_, row in sorted(rows, key=lambda at: at[:2])] for source, rows in found.items()}
+
+    @cached_property
     def entries(self) -> dict[str, list[tuple[int | None, str]]]:
         """(locator, kind) of the quarantine entries, by file name."""
         found: dict[str, list[tuple[int | None, str]]] = {}
@@ -218,10 +236,7 @@ class Seen:
     @cached_property
     def runs(self) -> list[Row]:
         """Its stories, by document, the root first."""
-        source_id = identity.source_id(self.data)
-        mine = [(origin, row) for row in self.lake.rows["runs"] if (origin := origin_of(row)).get("source_id") == source_id]
-        mine.sort(key=lambda pair: (pair[0].get("locator", 0), pair[0].get("index", 0)))
-        return [row for _, row in mine]
+        return self.lake.by_source.get(identity.source_id(self.data), [])
 
     @property
     def run(self) -> Row:
@@ -231,11 +246,11 @@ class Seen:
 
     def steps_of(self, run: Row) -> list[Row]:
         """Steps of a story in order."""
-        return [row for row in self.lake.rows["steps"] if row["document_id"] == run["document_id"]]
+        return self.lake.by_story["steps"].get(run["document_id"], [])
 
     def calls_of(self, run: Row) -> list[Row]:
         """Tool calls of a story in order."""
-        return [row for row in self.lake.rows["tool_calls"] if row["document_id"] == run["document_id"]]
+        return self.lake.by_story["tool_calls"].get(run["document_id"], [])
 
     @property
     def steps(self) -> list[Row]:

@@ -363,6 +363,33 @@ def test_id_repeated_in_a_step(seen, expected):
 
 
 @case(
+    30,
+    {
+        "taken-suffix": (
+            one_step(
+                tool_calls=arr(call(), call(tool_call_id='"t1#2"'), call()),
+                observation=results(result("t1#2", "b"), result("t1", "a"), result("t1", "c"), result("t1", "d")),
+            ),
+            (["t1", "t1#2", "t1#3"], [["a"], ["b"], ["c", "d"]]),
+        ),
+        "fewer-results": (
+            one_step(tool_calls=arr(call(), call()), observation=results(result("t1", "a"))),
+            (["t1", "t1#2"], [["a"], []]),
+        ),
+        "repeated-results": (
+            one_step(tool_calls=arr(call(), call()), observation='{"results":[],' + results(result("t1", "a"))[1:]),
+            (["t1", "t1#2"], [["a"], []]),
+        ),
+    },
+)
+def test_results_of_repeated_ids(seen, expected):
+    names, found = expected
+    assert [row["tool_call_id"] for row in seen.calls] == names
+    assert [[one["content"] for one in json.loads(row["results"])] for row in seen.calls] == found
+    assert seen.lints == {"repeated-tool-call-id": 1}
+
+
+@case(
     31,
     {
         "across-steps": atif(
