@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,8 @@ from chronicle import identity
 from chronicle.export import export
 from chronicle.ingest import ingest
 from chronicle.layout import TABLES, DatasetPaths
-from chronicle.options import ExportOptions, IngestOptions, RebuildOptions
+from chronicle.materialize import materialize
+from chronicle.options import ExportOptions, IngestOptions, MaterializeOptions, RebuildOptions
 from chronicle.quarantine import Quarantine
 from chronicle.rebuild import rebuild
 from chronicle.reports import IngestReport, RebuildReport
@@ -364,5 +365,9 @@ class Laws:
         assert [report.failed for report in lake.rebuilds] == [[], [], [], []]
         assert [report.incomplete for report in lake.rebuilds] == [[], [], [], []]
 
-
-Check = Callable[[Seen], None]
+    def test_every_story_has_a_page(self, lake: Lake) -> None:
+        options = MaterializeOptions(paths=lake.paths)
+        made, again = materialize(options), materialize(options)
+        pages = list(Path(lake.paths.agenticmd).glob("*.md"))
+        assert made.stories == len(pages) == len(lake.rows["runs"])
+        assert (again.written, again.removed, again.edited) == (0, 0, [])

@@ -398,6 +398,28 @@ def test_a_bad_last_line(seen, expected):
     assert len(seen.runs) == 2
 
 
+ONE, TWO = atif(step(message='"1"')), atif(step(message='"2"'))
+case.converted |= dict.fromkeys(
+    ("76-array-scalar.json", "76-array-unknown.json", "76-array-cut-off.json", "76-array-empty-member.json"),
+    arr(ONE, TWO).encode(),
+)
+
+
+@case(
+    76,
+    {
+        "array-scalar": (arr(ONE, "42", TWO).encode(), ((1, "member:unsupported:json-scalar"), [0, 2])),
+        "array-unknown": (arr(ONE, TWO, '{"a":1}').encode(), ((2, "member:unsupported:json-object"), [0, 1])),
+        "array-cut-off": (arr(ONE, TWO, atif(step()))[:-20].encode(), ((2, "member:truncated"), [0, 1])),
+        "array-empty-member": (arr("[]", ONE, TWO).encode(), ((0, "member:empty"), [1, 2])),
+    },
+)
+def test_one_bad_element_of_an_array_does_not_cost_its_neighbours(seen, expected):
+    entry, locators = expected
+    assert seen.quarantine == [entry]
+    assert [origin_of(run)["locator"] for run in seen.runs] == locators
+
+
 @case(
     77,
     {
