@@ -49,6 +49,25 @@ def expand_story_locations(root: str) -> list[Location]:
     return sorted(_location(root, relative) for relative in _logs(root))
 
 
+def check_alone(paths: DatasetPaths) -> None:
+    """Refuse a new dataset inside another one, or around others (design 3): their directories would mix.
+
+    Looks at nothing where the dataset exists already. Raises UsageError.
+    """
+    if files.exists(f"{paths.events}/{MANIFEST}"):
+        return
+    segments = paths.dataset.split("/")
+    around = ("/".join(segments[:at]) for at in range(1, len(segments)))
+    others = [name for name in around if files.exists(f"{DatasetPaths(paths.lake, name).events}/{MANIFEST}")]
+    others += (f"{paths.dataset}/{inside}" for inside in _logs(os.path.dirname(paths.events)))
+    if others:
+        raise UsageError(
+            f"dataset {paths.dataset!r} cannot be made beside {others[0]!r}: no dataset lies inside another",
+            hint="choose another --dataset",
+            dataset=paths.dataset,
+        )
+
+
 def _logs(root: str) -> Iterator[str]:
     """Directories, relative to the root, in which an event log lies."""
     pending = [""]
@@ -63,11 +82,13 @@ def _logs(root: str) -> Iterator[str]:
         names = set(_directories(os.path.join(root, at)))
         if LOG in names and files.exists(os.path.join(root, at, LOG, MANIFEST)):
             yield at
-        if "events" in names:
+        in_lake = "events" in at.split("/")
+        if "events" in names and not in_lake:
             names -= _DERIVED  # the other layers of a lake hold no log
         for name in names:
             below = f"{at}/{name}" if at else name
-            if not name.startswith(".") and not name.endswith(".lance") and not files.exists(os.path.join(root, below, CURRENT)):
+            is_hidden = name.startswith(".") and not in_lake  # a dataset's name may begin with a dot
+            if not is_hidden and not name.endswith(".lance") and not os.path.isfile(os.path.join(root, below, CURRENT)):
                 pending.append(below)
 
 

@@ -23,7 +23,7 @@ from chronicle.projection.sources import JOURNAL, KnownSource, SourceFold, wante
 from chronicle.reports import ExportReport
 from chronicle.storage import files
 from chronicle.storyline.source import StorylineDataSource
-from chronicle.targets import converted, distinct, relative_targets
+from chronicle.targets import converted, distinct, fitting, relative_targets
 
 if TYPE_CHECKING:
     from chronicle.events.log import LogSnapshot
@@ -139,7 +139,7 @@ def _exact_targets(fold: SourceFold, sources: Mapping[str, KnownSource], *, all_
             if fold.current[key].source_id == source_id:
                 targets[source_id].append(paths[key])
             elif all_versions:
-                targets[source_id].append(f"{paths[key]}@{source_id[:8]}")
+                targets[source_id].append(fitting(f"{paths[key]}@{source_id[:8]}", key))
     return targets
 
 

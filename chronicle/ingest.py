@@ -14,7 +14,10 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from chronicle import identity
+from chronicle.discovery import check_alone
 from chronicle.errors import InputError
 from chronicle.events import imported
 from chronicle.events.imported import Extent, ImportContext, Prefix, SourceRef, Stat
@@ -84,7 +87,18 @@ class _Ingest:
         self.report.bound += 1
         self.report.events += 1
         self._report_members(source.key, ref.source_id)
+        self._share_members(source)
         self.receipts.apply("source.bound", ref)
+
+    def _share_members(self, source: _Source) -> None:
+        """Members that could not be read are set aside under every key that holds them."""
+        for entry in self.quarantine.members_of(self.receipts.coverage(source.bytes.source_id)):
+            shared = entry_id(source.key, entry.source_id, entry.locator)
+            if shared not in self.quarantine.entries:
+                copied = msgspec.structs.replace(
+                    entry, id=shared, source_key=source.key, root=source.root, stat=source.bytes.stat
+                )
+                self._quarantine(copied, self.quarantine.data(entry))
 
     def _prefix(self, source: _Source, receipt: Receipt | None) -> Prefix | None:
         """The known source that these bytes continue, if they are a JSONL that only grew (design 4.2)."""
@@ -134,7 +148,9 @@ class _Ingest:
         documents = (prefix.documents if prefix else 0) + len(found.documents)
         extent = Extent(documents, len(source.bytes.data), identity.digest(source.bytes.data))
         ref = imported.put_closed(self.sink, context, found, prefix, extent)
-        self.report.continued += prefix is not None
+        if prefix is not None:
+            self.report.continued += 1
+            self._report_members(source.key, prefix.source_id)
         self.report.documents += sum(1 for document in found.documents if not document.fault)
         self._stored(source, events, ref)
 
@@ -234,8 +250,10 @@ class _Ingest:
             self.report.quarantined_still += 1
 
     def _report_members(self, key: str, source_id: str) -> None:
-        for entry in self.quarantine.of_key(key):
-            if entry.locator is not None and entry.source_id == source_id:
+        entries = self.quarantine.of_key(key)
+        ends = self.receipts.coverage(source_id) if entries else {}
+        for entry in entries:
+            if entry.locator is not None and entry.locator < ends.get(entry.source_id, 0):
                 self.count_entry(entry, new=False)
 
     def is_covered(self, file: SourceFile) -> bool:
@@ -307,6 +325,7 @@ def retry(paths: DatasetPaths, ids: tuple[str, ...] = (), *, format: str | None 
 
 
 def _begin(options: IngestOptions) -> _Ingest:
+    check_alone(options.paths)
     sink = FactSink(options.paths, dry_run=options.dry_run)
     return _Ingest(
         options=options,

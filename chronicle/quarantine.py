@@ -64,6 +64,8 @@ class Quarantine:
     def __init__(self, paths: DatasetPaths) -> None:
         self._path = paths.quarantine
         self._entries: dict[str, Entry] | None = None
+        self._by_key: dict[str, dict[str, None]] = {}
+        """Source key -> ids of its entries."""
 
     @property
     def entries(self) -> dict[str, Entry]:
@@ -72,11 +74,18 @@ class Quarantine:
             found = [self._read(name) for name in files.list_dir(self._path) if name.endswith(".json")]
             found.sort(key=lambda e: (e.source_key, -1 if e.locator is None else e.locator, e.id))
             self._entries = {entry.id: entry for entry in found}
+            for entry in found:
+                self._by_key.setdefault(entry.source_key, {})[entry.id] = None
         return self._entries
 
     def of_key(self, source_key: str) -> list[Entry]:
         """All entries of one source key."""
-        return [entry for entry in self.entries.values() if entry.source_key == source_key]
+        entries = self.entries
+        return [entries[each] for each in self._by_key.get(source_key, ())]
+
+    def members_of(self, ends: dict[str, int]) -> list[Entry]:
+        """Members, under any key, of the documents before `ends` (source id -> end locator)."""
+        return [e for e in self.entries.values() if e.locator is not None and e.locator < ends.get(e.source_id, 0)]
 
     def add(self, entry: Entry, data: bytes | None) -> bool:
         """Store an entry and its bytes; False where it was there (only its stat is renewed)."""
@@ -89,6 +98,7 @@ class Quarantine:
         if known != entry:
             files.write_atomic(f"{self._path}/{entry.id}.json", msgspec.json.format(msgspec.json.encode(entry), indent=2))
             self.entries[entry.id] = entry
+            self._by_key.setdefault(entry.source_key, {})[entry.id] = None
         return known is None
 
     def get(self, entry: str) -> Entry:
@@ -109,6 +119,7 @@ class Quarantine:
         files.remove(f"{self._path}/{found.id}.json")
         files.remove(f"{self._path}/{found.id}.bin")
         del self.entries[found.id]
+        del self._by_key[found.source_key][found.id]
         return found
 
     def _read(self, name: str) -> Entry:

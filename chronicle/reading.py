@@ -16,6 +16,8 @@ from chronicle.storage.listing import SourceFile
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
+"""Behind a byte 0x50 to 0x5f: a frame to skip, with which a zstd file may begin."""
 _CHUNK = 1 << 20
 _FINE_GRAIN_NS = 20_000_000
 _SMALLER = "raise max_source_bytes, or split the file"
@@ -96,7 +98,7 @@ def unpack(raw: bytes, stat: Stat, limits: Limits) -> SourceBytes:
     try:
         if raw.startswith(GZIP_MAGIC):
             data = _bounded(_gunzip(raw), len(raw), limits)
-        elif raw.startswith(ZSTD_MAGIC):
+        elif raw.startswith(ZSTD_MAGIC) or (raw[1:4] == ZSTD_SKIPPABLE and raw[0] & 0xF0 == 0x50):
             data = _bounded(_unzstd(raw), len(raw), limits)
         else:
             data = raw

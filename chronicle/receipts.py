@@ -7,14 +7,17 @@ met under another stat. Everything but `seen` can be rebuilt from facts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
+from chronicle.errors import IntegrityError, NotFoundError
 from chronicle.events.imported import SourceRef, Stat
 from chronicle.layout import DatasetPaths
 from chronicle.projection.sources import SEEN, KnownSource, Receipt, SourceFold
 
 _COLUMNS = ("kind", "source")
+_LOCK = ".receipts.lock"
 _Row = tuple[str, SourceRef]
 
 
@@ -22,8 +25,9 @@ class Receipts:
     """The receipts of one dataset: loaded once, looked up in memory, appended to after a publish."""
 
     def __init__(self, paths: DatasetPaths) -> None:
+        """Load them; none where there are none. Raises IntegrityError where they are damaged."""
+        self._paths = paths
         self._path = paths.receipts
-        self._version = 0
         self._fold = SourceFold()
         self._pending: list[_Row] = []
         self._load()
@@ -35,6 +39,11 @@ class Receipts:
     def known(self, source_id: str) -> KnownSource | None:
         """Whole content with this identity."""
         return self._fold.known.get(source_id)
+
+    def coverage(self, source_id: str) -> dict[str, int]:
+        """Where the documents of a known source lie, its prefixes' too: source id -> end locator."""
+        known = self._fold.known.get(source_id)
+        return {} if known is None else dict(self._fold.chain(known))
 
     def all(self) -> list[Receipt]:
         """All receipts in order of their keys."""
@@ -53,44 +62,58 @@ class Receipts:
         """Store what was applied. Call it only when the facts behind it are published."""
         if self._pending:
             pending, self._pending = self._pending, []
-            self._write(pending)
-
-    def replace(self, rows: Sequence[_Row]) -> None:
-        """Hold exactly what these facts say, in append order."""
-        from chronicle.storage import files
-
-        files.remove_tree(self._path)
-        self._version = 0
-        if rows:
-            self._write(rows)
+            _write(self._paths, pending)
 
     def _load(self) -> None:
-        from chronicle.storage import files, lanceio
+        from chronicle.storage import lanceio
 
-        if not files.exists(self._path):
-            return
-        dataset = lanceio.open_latest(self._path)
-        self._version = dataset.version
         decode = msgspec.json.Decoder(SourceRef).decode
-        for batch in dataset.to_batches():
-            for kind, ref in zip(batch["kind"].to_pylist(), batch["source"].to_pylist(), strict=True):
-                self._fold.apply(kind, decode(ref))
+        try:
+            dataset = _latest(self._path)
+            with lanceio.translated(self._path, reading=True):
+                for batch in dataset.to_batches() if dataset is not None else ():
+                    for kind, ref in zip(batch["kind"].to_pylist(), batch["source"].to_pylist(), strict=True):
+                        self._fold.apply(kind, decode(ref))
+        except (IntegrityError, msgspec.MsgspecError, KeyError) as error:
+            raise IntegrityError(
+                f"the receipts at {self._path} are damaged: {error}",
+                hint="make them anew from facts with `chronicle receipts rebuild`",
+                path=self._path,
+            ) from error
 
-    def _write(self, rows: Sequence[_Row]) -> None:
-        import pyarrow as pa
 
-        from chronicle.storage import files, lanceio
+def _latest(path: str) -> Any:
+    """The receipts' Lance dataset as it is now; None where there is none, or only what a killed first writer left."""
+    from chronicle.storage import files, lanceio
 
-        encode = msgspec.json.Encoder().encode
-        schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
-        kinds = pa.array([kind for kind, _ in rows], pa.string())
-        refs = pa.array([encode(ref).decode() for _, ref in rows], pa.string())
-        batch = pa.RecordBatch.from_arrays([kinds, refs], schema=schema)
-        if self._version:
-            self._version = lanceio.append(self._path, self._version, schema, [batch], ())
+    if not files.exists(path):
+        return None
+    try:
+        return lanceio.open_latest(path)
+    except NotFoundError:
+        return None
+
+
+def _write(paths: DatasetPaths, rows: Sequence[_Row], *, anew: bool = False) -> None:
+    """Put rows behind those of everybody else, or in their place. One process at a time: others wait."""
+    import pyarrow as pa
+
+    from chronicle.storage import files, lanceio, objects
+
+    encode = msgspec.json.Encoder().encode
+    schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
+    kinds = pa.array([kind for kind, _ in rows], pa.string())
+    refs = pa.array([encode(ref).decode() for _, ref in rows], pa.string())
+    batch = pa.RecordBatch.from_arrays([kinds, refs], schema=schema)
+    files.make_dirs(paths.ops)
+    with objects.locked(f"{paths.ops}/{_LOCK}"):
+        known = None if anew else _latest(paths.receipts)
+        if known is None:
+            files.remove_tree(paths.receipts)
+            lanceio.create(paths.receipts, schema, [batch], ())
         else:
-            self._version = lanceio.create(self._path, schema, [batch], ())
-        files.sync_tree(self._path)
+            lanceio.append(paths.receipts, known.version, schema, [batch], ())
+        files.sync_tree(paths.receipts)
 
 
 def list_receipts(paths: DatasetPaths) -> list[Receipt]:
@@ -114,5 +137,5 @@ def rebuild_receipts(paths: DatasetPaths, *, dry_run: bool = False) -> list[Rece
         for kind, ref in rows:
             fold.apply(kind, ref)
         return [receipt for _, receipt in sorted(fold.current.items())]
-    Receipts(paths).replace(rows)
+    _write(paths, rows, anew=True)
     return Receipts(paths).all()

@@ -8,6 +8,10 @@ from chronicle import identity
 from chronicle.errors import IntegrityError
 from chronicle.projection.sources import Receipt
 
+_NAME_MAX = 255
+"""Bytes of one name on the disks we know."""
+_NAME_END = 32
+"""Of a name that is too long: bytes at its end that stay, its suffix among them."""
 _COMPRESSED = (".gz", ".zst")
 _SUFFIXES = {"storyline": ".storyline.json", "agenticmd": ".md"}
 
@@ -40,9 +44,21 @@ def distinct(paths: dict[str, str]) -> dict[str, str]:
             stem, dot, suffix = path.rpartition(".")
             mark = f"~{identity.fingerprint(key)[:8]}"
             path = f"{stem}{mark}{dot}{suffix}" if dot and "/" not in suffix else f"{path}{mark}"
+        path = fitting(path, key)
         seen.add(path)
         chosen[key] = path
     return chosen
+
+
+def fitting(path: str, key: str) -> str:
+    """The path, its last name cut to what a disk takes: `~<8 hex of the key>` stands for what was left out."""
+    folder, slash, name = path.rpartition("/")
+    data = name.encode("utf-8", "surrogatepass")
+    if len(data) <= _NAME_MAX:
+        return path
+    mark = f"~{identity.fingerprint(key)[:8]}"
+    head = data[: _NAME_MAX - len(mark) - _NAME_END].decode("utf-8", "ignore")
+    return f"{folder}{slash}{head}{mark}{data[-_NAME_END:].decode('utf-8', 'ignore')}"
 
 
 def converted(path: str, format: str, container: str) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from chronicle import discovery
-from chronicle.discovery import expand_story_locations
-from chronicle.errors import ConfigError
+from chronicle.discovery import check_alone, expand_story_locations
+from chronicle.errors import ConfigError, UsageError
+from chronicle.layout import DatasetPaths
 
 
 def log(root: Path, relative: str, name: str = "events.lance") -> Path:
@@ -66,3 +67,21 @@ def test_the_walk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(discovery, "MAX_DIRECTORIES", 3)
     with pytest.raises(ConfigError):
         expand_story_locations(str(tmp_path))
+
+
+def test_names_that_mean_something_elsewhere_hide_no_dataset(tmp_path: Path) -> None:
+    names = ["CURRENT", ".dot", "events", "ops", "storyline", "team/CURRENT", "team/.dot/x"]
+    for dataset in names:
+        log(tmp_path, f"events/{dataset}")
+    found = expand_story_locations(str(tmp_path))
+    assert [place.name for place in found] == sorted(names)
+    assert all(place.kind == "lake" for place in found)
+
+
+def test_no_dataset_inside_another(tmp_path: Path) -> None:
+    log(tmp_path, "events/a/b")
+    for allowed in ("a/b", "a/c", "a/bb", "b"):
+        check_alone(DatasetPaths(str(tmp_path), allowed))
+    for refused in ("a", "a/b/c", "a/b/c/d"):
+        with pytest.raises(UsageError, match="inside another"):
+            check_alone(DatasetPaths(str(tmp_path), refused))

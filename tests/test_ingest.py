@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from chronicle.ingest import ingest, retry
 from chronicle.layout import DatasetPaths
 from chronicle.options import ExportOptions, IngestOptions, VerifyOptions
 from chronicle.quarantine import Quarantine
-from chronicle.receipts import list_receipts
+from chronicle.receipts import list_receipts, rebuild_receipts
 from chronicle.verify import verify
 from tests.lake import Lake, tree
 from tests.laws.contents import atif, chat, chats, storyline
@@ -227,6 +228,13 @@ def test_compressed_sources_come_back_decompressed_without_the_suffix(lake: Lake
     assert lake.exact() == {"in/a.json": atif("s", 2), "in/b.jsonl": chats(range(3)), "in/plain.json.gz": atif("p", 2)}
 
 
+def test_a_zstd_file_may_begin_with_a_frame_to_skip(lake: Lake) -> None:
+    skipped = b"\x51\x2a\x4d\x18\x04\x00\x00\x00abcd"  # as pzstd writes it
+    lake.put("a.json.zst", skipped + zstandard.compress(atif("s", 2)) + skipped)
+    assert lake.ingest().exit_code() == 0
+    assert lake.exact() == {"in/a.json": atif("s", 2)}
+
+
 def test_a_container_loses_one_member_and_keeps_its_bytes(lake: Lake) -> None:
     data = chats(range(2)) + b"{ broken\r\n" + chats(range(2, 3), end=b"\n\n")
     lake.put("a.jsonl", data)
@@ -236,6 +244,28 @@ def test_a_container_loses_one_member_and_keeps_its_bytes(lake: Lake) -> None:
     assert lake.exact() == {"in/a.jsonl": data}
     assert lake.rebuild().runs == 3
     assert counts(lake.ingest()) == {"sources": 1, "unchanged": 1, "quarantined_still": 1}
+
+
+def test_a_bad_member_counts_under_every_key_that_holds_it(lake: Lake) -> None:
+    data = chats(range(2)) + b"{ broken\n"
+    lake.put("a.jsonl", data)
+    lake.put("b.jsonl", data)
+    report = lake.ingest()
+    assert counts(report) == {"sources": 2, "ingested": 1, "bound": 1, "quarantined_new": 2, "files_opened": 2}
+    entries = list(Quarantine(lake.paths).entries.values())
+    assert [entry.source_key.rpartition("/")[2] for entry in entries] == ["a.jsonl", "b.jsonl"]
+    assert {Quarantine(lake.paths).data(entry) for entry in entries} == {b"{ broken"}
+    assert counts(lake.ingest()) == {"sources": 2, "unchanged": 2, "quarantined_still": 2}
+
+
+def test_a_bad_line_counts_while_the_file_grows(lake: Lake) -> None:
+    data = chats(range(2)) + b"{ broken\n"
+    lake.put("a.jsonl", data)
+    lake.ingest()
+    lake.put("a.jsonl", data + chat(7) + b"\n")
+    report = lake.ingest()
+    assert (report.continued, report.quarantined_still, report.exit_code()) == (1, 1, 65)
+    assert lake.ingest().quarantined_still == 1
 
 
 def test_retry_of_a_member_supersedes_its_opaque(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,11 +417,59 @@ def test_a_name_that_is_not_utf8_keeps_its_bytes(lake: Lake) -> None:
     assert lake.exact() == {"in/bad\\xff.json": atif("s", 2)}
 
 
+def test_two_files_of_one_key_are_not_lost_silently(lake: Lake) -> None:
+    for name, session in ((b"x\xff.json", "bytes"), (b"x\\xff.json", "text")):
+        with open(os.fsencode(lake.inbox) + b"/" + name, "wb") as file:
+            file.write(atif(session, 2))
+    report = lake.ingest()
+    assert (report.sources, len(report.warnings)) == (1, 1)
+    assert "one source key" in report.warnings[0]
+
+
+@pytest.mark.parametrize("suffix", [".json", ""])
+def test_a_name_as_long_as_a_name_may_be_comes_back(lake: Lake, suffix: str) -> None:
+    name = "n" * (255 - len(suffix)) + suffix
+    lake.put(name, atif("s", 2))
+    lake.ingest()
+    assert lake.exact() == {f"in/{name}": atif("s", 2)}
+    lake.rebuild()
+    assert len(lake.exported("storyline")) == 1
+
+
 def test_a_glob_takes_its_fixed_directory_as_root(lake: Lake) -> None:
     lake.put("x/a.json", atif("s", 2))
     lake.put("y/b.json", atif("t", 2))
     ingest(IngestOptions(paths=lake.paths, sources=(f"{lake.inbox}/*/*.json",)))
     assert set(lake.exact()) == {"in/x/a.json", "in/y/b.json"}
+
+
+def test_ingests_at_the_same_time_all_end_well(lake: Lake) -> None:
+    """Each writer's receipts come behind those of the others, whoever makes the dataset."""
+    for folder in "abcd":
+        lake.put(f"{folder}/{folder}.json", atif(folder, 2))
+    sources = [str(lake.inbox / folder) for folder in "abcd"]
+    runs = [IngestOptions(paths=lake.paths, sources=(source,), batch_bytes=1) for source in sources]
+    with ThreadPoolExecutor(len(runs)) as pool:
+        assert [report.exit_code() for report in pool.map(ingest, runs)] == [0, 0, 0, 0]
+    assert len(lake.exact()) == 4
+    held = list_receipts(lake.paths)
+    assert held == rebuild_receipts(lake.paths)
+    assert counts(lake.ingest()) == {"sources": 4, "unchanged": 4}
+
+
+def test_damaged_receipts_are_named_and_can_be_made_anew(lake: Lake) -> None:
+    lake.put("a.json", atif("s", 2))
+    lake.ingest()
+    held = list_receipts(lake.paths)
+    shutil.rmtree(Path(lake.paths.receipts) / "data")
+    with pytest.raises(IntegrityError, match="damaged") as caught:
+        lake.ingest()
+    assert "receipts rebuild" in str(caught.value.hint)
+    assert rebuild_receipts(lake.paths) == held
+    assert lake.ingest().files_opened == 0
+    shutil.rmtree(Path(lake.paths.receipts) / "_versions")  # what a writer leaves that died before its first commit
+    assert lake.ingest().ingested == 1
+    assert lake.exact() == {"in/a.json": atif("s", 2)}
 
 
 def test_missing_sources_and_empty_directories(lake: Lake) -> None:

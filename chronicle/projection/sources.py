@@ -69,7 +69,9 @@ class SourceFold(msgspec.Struct, kw_only=True):
                 self.begun[ref.source_id] = ref.source_key
             return
         if kind == SEEN:
-            self.current[ref.source_key].seen = ref.stat
+            held = self.current.get(ref.source_key)
+            if held is not None and held.source_id == ref.source_id:  # else another writer was faster
+                held.seen = ref.stat
             return
         if kind == "source.closed":
             self._close(ref)

@@ -15,6 +15,9 @@ from contextlib import contextmanager, suppress
 
 from chronicle.errors import ChronicleError, ConfigError, NotFoundError, StorageError
 
+NAME_MAX = 255
+"""Bytes of one name on the disks we know."""
+
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _SHAPE = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EEXIST, errno.EINVAL}
@@ -81,8 +84,8 @@ def list_dir(path: str) -> list[str]:
 def write_atomic(path: str, data: bytes, *, durable: bool = True, mode: int = 0o644) -> None:
     """Replace the file at `path` by `data` in one step. The directory must exist.
 
-    The temporary file is `.<name>.<hex>.tmp` beside it. With `durable` the bytes are on the disk before the rename,
-    and the rename before the return.
+    The temporary file is `.<name>.<hex>.tmp` beside it; of a long name another word stands there. With `durable` the
+    bytes are on the disk before the rename, and the rename before the return.
     """
     replace_file(path, data, durable=durable, mode=mode)
     if durable:
@@ -92,7 +95,7 @@ def write_atomic(path: str, data: bytes, *, durable: bool = True, mode: int = 0o
 def replace_file(path: str, data: bytes, *, durable: bool = True, mode: int = 0o644) -> None:
     """`write_atomic` up to the rename: readers see the new file, a power cut may still bring the old one back."""
     folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
+    temporary = os.path.join(folder, _temporary(name))
     with translated(path):
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -106,6 +109,11 @@ def replace_file(path: str, data: bytes, *, durable: bool = True, mode: int = 0o
             with suppress(OSError):
                 os.unlink(temporary)
             raise
+
+
+def _temporary(name: str) -> str:
+    temporary = f".{name}.{secrets.token_hex(8)}.tmp"
+    return temporary if len(os.fsencode(temporary)) <= NAME_MAX else f".long-name.{secrets.token_hex(8)}.tmp"
 
 
 def make_dirs(path: str, *, durable: bool = True) -> None:

@@ -70,7 +70,10 @@ def list_sources(sources: tuple[str, ...], lake: str) -> Listing:
             _expand(source, os.path.realpath(lake), listing)
     unique: dict[str, SourceFile] = {}
     for file in listing.files:
-        if file.key not in unique or file.named:
+        known = unique.setdefault(file.key, file)
+        if known.inode != file.inode:
+            listing.warnings.append(f"{key_text(file.path)}: left out, {key_text(known.path)!r} has the one source key of both")
+        elif file.named:
             unique[file.key] = file
     listing.files = [unique[key] for key in sorted(unique)]
     return listing

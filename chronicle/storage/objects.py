@@ -59,7 +59,7 @@ class LocalObject:
         """Replace the file if its content is still what `token` names; makes the directory if it is missing."""
         folder = os.path.dirname(self.path)
         files.make_dirs(folder)
-        with _locked(os.path.join(folder, self.lock_name)):
+        with locked(os.path.join(folder, self.lock_name)):
             if _token(files.read(self.path)) != token:
                 return False
             files.replace_file(self.path, data)
@@ -109,7 +109,8 @@ def _token(data: bytes | None) -> Token:
 
 
 @contextmanager
-def _locked(path: str) -> Iterator[None]:
+def locked(path: str) -> Iterator[None]:
+    """Hold the exclusive flock of a file, which is made if it is missing; waits for whoever holds it."""
     with files.translated(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
