@@ -175,7 +175,7 @@ def _calls(member: Mapping[str, Json], marks: dict[str, list[str]], lints: list[
         made, shape = _call(call, lints)
         shapes += (f"{len(calls)}:{word}" for word in shape)
         if made.id is None:
-            lints.append("missing-call-id")
+            lints.append("no-tool-call-id")
         calls.append(made)
     if shapes:
         marks["tool_calls"] = shapes

@@ -132,7 +132,7 @@ class Builder:
         if stated not in self._tcids:
             self._tcids.add(stated)
             return stated
-        self.lints["repeated-call-id"] += 1
+        self.lints["repeated-tool-call-id"] += 1
         while True:
             self._repeats[stated] += 1
             made = f"{stated}#{self._repeats[stated] + 1}"

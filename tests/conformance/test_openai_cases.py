@@ -228,11 +228,11 @@ CALL = "/messages/1/tool_calls/0"
     {
         "no-id": (
             chat(user(), calls(without(call(), "id"))),
-            ("call-2-1", "measure", '{"part":"bolt"}', {f"{CALL}/id": None}, {"missing-call-id": 1}),
+            ("call-2-1", "measure", '{"part":"bolt"}', {f"{CALL}/id": None}, {"no-tool-call-id": 1}),
         ),
         "null-id": (
             chat(user(), calls({**call(), "id": None})),
-            ("call-2-1", "measure", '{"part":"bolt"}', {f"{CALL}/id": "null"}, {"missing-call-id": 1}),
+            ("call-2-1", "measure", '{"part":"bolt"}', {f"{CALL}/id": "null"}, {"no-tool-call-id": 1}),
         ),
         "no-type": (
             chat(user(), calls(without(call(), "type"))),
@@ -290,7 +290,7 @@ def test_a_call_id_that_comes_again(seen, expected):
         (2, "k1", '{"part":"bolt"}', '[{"source_call_id":"k1","content":"30"}]'),
         (3, "k1#2", '{"part":"nut"}', '[{"source_call_id":"k1#2","content":"8"}]'),
     ]
-    assert seen.lints == {"repeated-call-id": 1}
+    assert seen.lints == {"repeated-tool-call-id": 1}
 
 
 @case(
@@ -625,7 +625,7 @@ def test_the_same_call_id_in_several_rows(seen, expected):
         ("k1#2", '{"part":"nut"}'),
     ]
     assert [[one["content"] for one in json.loads(made["results"])] for made in seen.calls] == [["30"], ["8"]]
-    assert seen.lints == {"repeated-call-id": 1}
+    assert seen.lints == {"repeated-tool-call-id": 1}
 
 
 @case(

@@ -167,7 +167,7 @@ def test_calls_without_id_or_type_or_of_another_kind() -> None:
         [],
     ]
     assert made.turns[3].tool_calls == []
-    assert made.lints == {"missing-call-id": 2, "missing-arguments": 1}
+    assert made.lints == {"no-tool-call-id": 2, "missing-arguments": 1}
     assert "#/messages/2/tool_calls" in (made.turns[2].residual or {})
 
 
@@ -181,7 +181,7 @@ def test_repeated_call_ids_are_told_apart() -> None:
     )
     assert [each.tcid for turn in made.turns for each in turn.tool_calls or ()] == ["c", "c#2", "c#3"]
     assert [[each["source_call_id"] for each in results(turn)] for turn in made.turns] == [["c", "c#2"], ["c#3"]]
-    assert made.lints == {"repeated-call-id": 2}
+    assert made.lints == {"repeated-tool-call-id": 2}
 
 
 def test_parallel_calls_answered_out_of_order_not_at_all_and_twice() -> None:

@@ -146,7 +146,7 @@ def test_same_tool_message_twice_and_same_call_id_in_two_rows() -> None:
     (made,) = stories(rows)
     assert [each.tcid for turn in made.turns for each in turn.tool_calls or ()] == ["c", "c#2"]
     assert json.loads(made.turns[1].observation or b"")["results"] == [{"source_call_id": "c", "content": "r"}]
-    assert made.lints == {"repeated-call-id": 1}
+    assert made.lints == {"repeated-tool-call-id": 1}
 
 
 def test_legacy_functions_in_rows() -> None:
