@@ -31,7 +31,7 @@ lint: .venv/installed ## style and types
 	$(BIN)/mypy
 
 test: lint .venv/peer ## everything but the long tests
-	$(BIN)/python -m pytest -n 2 -m "not long"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long"
 
 test-long: .venv/peer ## the tests of size, one part each: make test-long PART=kill
 	$(BIN)/python -m pytest -m long --timeout 5400 $(if $(PART),tests/long/test_$(PART).py,tests/long)

@@ -1,7 +1,5 @@
 """Facts -> AgenticMD."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from chronicle.options import PipelineOptions

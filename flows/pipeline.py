@@ -1,7 +1,5 @@
 """The pipeline: ingest -> rebuild -> materialize -> verify what this run touched, one run at a time for a dataset."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar, cast
 
 from prefect import Flow, flow

@@ -1,7 +1,5 @@
 """Facts -> tables."""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from chronicle.options import PipelineOptions

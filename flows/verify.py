@@ -1,7 +1,5 @@
 """Are the sources that a run touched what they should be, in every layer?"""
 
-from __future__ import annotations
-
 from prefect import flow
 
 from chronicle.options import PipelineOptions

@@ -133,6 +133,11 @@ def test_tasks_are_one_line_over_the_library() -> None:
     assert bodies == []
 
 
+def test_flows_keep_their_annotations_as_objects() -> None:
+    found = [file for file in FILES if "@flow" in (ROOT / file).read_text() and "__future__" in roots(SOURCES[file])]
+    assert found == [], "see flows/__init__.py"
+
+
 def test_error_tree_and_exit_codes() -> None:
     tree = {
         name: (kind.__mro__[1].__name__, kind.kind, kind.exit_code)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -47,10 +47,17 @@ def rows(lake: Path, table: str) -> list[bytes]:
     return done.lines
 
 
-def test_run_equals_the_plain_verbs(prefect_api: str, exports: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def done(prefect_api: str, exports: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A lake that one run has filled, and the state in which the run ended."""
     from flows.pipeline import pipeline
 
-    state = pipeline(options(tmp_path / "run", exports), return_state=True)
+    lake = tmp_path_factory.mktemp("run") / "lake"
+    return lake, pipeline(options(lake, exports), return_state=True)
+
+
+def test_run_equals_the_plain_verbs(done: tuple[Path, Any], exports: Path, tmp_path: Path) -> None:
+    lake, state = done
     report = finished(state)
     assert state.name == "Quarantine"
     assert report.exit_code() == 65
@@ -66,20 +73,17 @@ def test_run_equals_the_plain_verbs(prefect_api: str, exports: Path, tmp_path: P
     for name in ("sources", "ingested", "empty", "quarantined_new", "documents", "events", "fact_version"):
         assert getattr(report.ingest, name) == plain.json[name]
 
-    assert exact(tmp_path / "run", tmp_path / "a") == exact(tmp_path / "plain", tmp_path / "b")
+    assert exact(lake, tmp_path / "a") == exact(tmp_path / "plain", tmp_path / "b")
     for table in ("runs", "steps", "tool_calls"):
-        assert rows(tmp_path / "run", table) == rows(tmp_path / "plain", table)
-    markdown = [
-        {path.name: path.read_bytes() for path in (tmp_path / lake / "agenticmd/d").glob("*.md")} for lake in ("run", "plain")
-    ]
-    assert markdown[0] == markdown[1] != {}
+        assert rows(lake, table) == rows(tmp_path / "plain", table)
+    assert markdown(lake) == markdown(tmp_path / "plain") != {}
 
 
-def test_second_run_finds_nothing_new(prefect_api: str, exports: Path, tmp_path: Path) -> None:
+def test_second_run_finds_nothing_new(done: tuple[Path, Any], exports: Path) -> None:
     from flows.pipeline import pipeline
 
-    lake = tmp_path / "lake"
-    first, second = (finished(pipeline(options(lake, exports), return_state=True)) for _ in range(2))
+    lake, state = done
+    first, second = finished(state), finished(pipeline(options(lake, exports), return_state=True))
     assert first.ingest is not None
     assert second.ingest is not None
     assert second.ingest.fact_version == first.ingest.fact_version
@@ -158,11 +162,38 @@ def test_command_prints_one_report_and_nothing_else(process_environment: dict[st
     assert missing.stderr.count(b"\n") == 1
 
 
+def test_served_pipeline_runs_when_it_is_due(process_environment: dict[str, str], exports: Path, tmp_path: Path) -> None:
+    from prefect.deployments import run_deployment
+    from prefect.exceptions import ObjectNotFound
+
+    config = tmp_path / "c.toml"
+    config.write_text(
+        f'lake = "{tmp_path}/lake"\ndataset = "d"\nsources = ["{exports}"]\n[schedule]\nname = "often"\ninterval = "1d"\n'
+    )
+    env = {**process_environment, "PREFECT_RUNNER_POLL_FREQUENCY": "1"}
+    serving = subprocess.Popen(command("serve", "--config", config), env=env, cwd=tmp_path, stderr=subprocess.PIPE)
+    assert serving.stderr is not None
+    assert b"serving 'often'" in serving.stderr.readline()
+    run = None
+    while run is None and serving.poll() is None:
+        with contextlib.suppress(ObjectNotFound):  # it says that it serves just before it registers
+            run = run_deployment("pipeline/often", timeout=120, poll_interval=0.5)
+    serving.send_signal(signal.SIGINT)
+    rest = serving.stderr.read()
+    assert serving.wait() in (0, 130)
+    assert b"Traceback" not in rest
+    assert run is not None
+    assert run.state is not None
+    assert run.state.name == "Quarantine"
+    (report,) = (tmp_path / "lake/ops/d/reports").glob("*-run-*.json")
+    assert json.loads(report.read_bytes())["ingest"]["ingested"] == 10
+
+
 def test_interrupted_run_says_so_and_the_next_one_goes_on(
     process_environment: dict[str, str], exports: Path, tmp_path: Path
 ) -> None:
-    pipe = tmp_path / "exports/slow.json"
-    shutil.copytree(exports, pipe.parent)
+    from flows.pipeline import pipeline
+
     where = ("--lake", tmp_path / "lake", "--dataset", "d")
     lock = tmp_path / "lake/ops/d/run.json"
     waiting = subprocess.Popen(
@@ -179,6 +210,7 @@ def test_interrupted_run_says_so_and_the_next_one_goes_on(
     assert waiting.returncode == 130
     assert b"Traceback" not in words
     assert b"run the same command again" in words
-    again = subprocess.run(command("run", pipe.parent, *where), env=process_environment, capture_output=True, check=False)
-    assert again.returncode == 65
-    assert json.loads(again.stdout)["skipped"] == ""
+    again = finished(pipeline(options(tmp_path / "lake", exports), return_state=True))
+    assert again.skipped == ""
+    assert again.ingest is not None
+    assert again.ingest.ingested == 10
