@@ -285,7 +285,7 @@ def quarantine_list(call: Call) -> Report:
     from chronicle.quarantine import Quarantine
     from chronicle.reports import QuarantineReport
 
-    entries = Quarantine(call.paths).entries.values()
+    entries = Quarantine.of(call.paths).entries.values()
     return QuarantineReport(dataset=call.paths.dataset, entries=[entry.summary() for entry in entries])
 
 
@@ -295,7 +295,7 @@ def quarantine_show(call: Call, id: str) -> Report:
     from chronicle.quarantine import Quarantine
     from chronicle.reports import QuarantineReport
 
-    found = Quarantine(call.paths)
+    found = Quarantine.of(call.paths)
     entry = found.get(id)
     preview = (found.data(entry) or b"")[:PREVIEW_BYTES].decode("utf-8", "backslashreplace")
     return QuarantineReport(verb="quarantine show", dataset=call.paths.dataset, entries=[entry.summary()], preview=preview)
@@ -308,8 +308,8 @@ def quarantine_retry(call: Call, id: str | None) -> Report:
     from chronicle.quarantine import Quarantine
     from chronicle.reports import QuarantineReport
 
+    found = Quarantine.of(call.paths)
     if call.dry_run:
-        found = Quarantine(call.paths)
         entries = [found.get(id)] if id else list(found.entries.values())
         would = [entry.summary() for entry in entries]
         return QuarantineReport(verb="quarantine retry", dataset=call.paths.dataset, dry_run=True, entries=would)
@@ -322,7 +322,7 @@ def quarantine_drop(call: Call, id: str) -> Report:
     from chronicle.quarantine import Quarantine
     from chronicle.reports import QuarantineReport
 
-    found = Quarantine(call.paths)
+    found = Quarantine.of(call.paths)
     entry = found.get(id) if call.dry_run else found.drop(id)
     return QuarantineReport(verb="quarantine drop", dataset=call.paths.dataset, dry_run=call.dry_run, entries=[entry.summary()])
 

@@ -5,6 +5,8 @@ An entry is known by (source key, digest, locator). It is two files: the record 
 
 from __future__ import annotations
 
+from typing import Self
+
 import msgspec
 
 from chronicle import identity
@@ -66,6 +68,17 @@ class Quarantine:
         self._entries: dict[str, Entry] | None = None
         self._by_key: dict[str, dict[str, None]] = {}
         """Source key -> ids of its entries."""
+
+    @classmethod
+    def of(cls, paths: DatasetPaths) -> Self:
+        """The quarantine of a dataset that exists, with facts or without. Raises NotFoundError where it does not."""
+        if not (files.exists(paths.ops) or files.exists(paths.events)):
+            raise NotFoundError(
+                f"dataset {paths.dataset!r} is not in {paths.lake}",
+                hint="check --lake and --dataset; `chronicle list` shows what is there",
+                dataset=paths.dataset,
+            )
+        return cls(paths)
 
     @property
     def entries(self) -> dict[str, Entry]:

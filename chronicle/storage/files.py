@@ -72,6 +72,15 @@ def exists(path: str) -> bool:
         return True
 
 
+def modified(path: str) -> float | None:
+    """When a file was last written, by the clock of the store (seconds since 1970); None when there is no such file."""
+    with translated(path):
+        try:
+            return os.stat(path).st_mtime
+        except FileNotFoundError:
+            return None
+
+
 def list_dir(path: str) -> list[str]:
     """Return the names in a directory, sorted; none when there is no such directory."""
     with translated(path):
@@ -128,12 +137,22 @@ def make_dirs(path: str, *, durable: bool = True) -> None:
                 break
         for folder in reversed(missing):
             with suppress(FileExistsError):
-                os.mkdir(folder)
+                _make_dir(folder)
         if missing and not os.path.isdir(path):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         if durable:
             for folder in reversed(missing):
                 sync_dir(os.path.dirname(folder))
+
+
+def _make_dir(path: str) -> None:
+    """Make one directory. Its parent is there, so that "no such file" means a file system that takes none (/proc)."""
+    try:
+        os.mkdir(path)
+    except FileNotFoundError as error:
+        if not os.path.isdir(os.path.dirname(path)):
+            raise
+        raise PermissionError(errno.EACCES, "no directory can be made here", path) from error
 
 
 def remove(path: str) -> None:
