@@ -83,6 +83,11 @@ class DatasetPaths:
         return f"{self.ops}/quarantine"
 
     @property
+    def retired(self) -> str:
+        """What may be deleted, and since when nobody can reach it."""
+        return f"{self.ops}/retired"
+
+    @property
     def reports(self) -> str:
         """One JSON for each finished verb."""
         return f"{self.ops}/reports"

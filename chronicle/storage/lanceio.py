@@ -151,12 +151,23 @@ def append(uri: str, version: int, schema: pa.Schema, batches: Iterable[pa.Recor
     Raises ConflictError when somebody committed in between: Lance has then put the rows behind the stranger's, in a
     version that must not be published.
     """
-    module = lance()
     # The mode makes the fragment writer follow our encodings instead of the dataset's schema; the commit is an append.
     fragments = _write(uri, schema, batches, encode, mode="overwrite")
+    return _committed(uri, version, lance().LanceOperation.Append(fragments))
+
+
+def rewrite(uri: str, version: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch], encode: Collection[str] = ()) -> int:
+    """Put other rows in the place of those of `version` and return the new version, `version + 1`; old ones stay readable.
+
+    Indices are not carried over. Raises ConflictError as `append` does.
+    """
+    fragments = _write(uri, schema, batches, encode, mode="overwrite")
+    return _committed(uri, version, lance().LanceOperation.Overwrite(schema, fragments))
+
+
+def _committed(uri: str, version: int, operation: Any) -> int:
     with translated(uri, reading=False):
-        operation = module.LanceOperation.Append(fragments)
-        new = int(module.LanceDataset.commit(uri, operation, read_version=version).version)
+        new = int(lance().LanceDataset.commit(uri, operation, read_version=version).version)
     if new != version + 1:
         raise ConflictError(
             f"{uri}: version {version} was not the last one", hint="run again", kind="version-moved", path=uri, version=new

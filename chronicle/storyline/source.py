@@ -82,6 +82,10 @@ class StorylineDataSource:
         pairs = zip(columns["storage_ordinal"].to_pylist(), columns["document_id"].to_pylist(), strict=True)
         return [document for _, document in sorted(pairs, key=itemgetter(0))]
 
+    def ordered(self, table: str) -> Iterator[pa.RecordBatch]:
+        """All rows of a table in storage order, in flat memory: documents as in `document_ids`, of each as they lie."""
+        return _in_order(getattr(self, table), self.document_ids(), self.root)
+
     def origins(self) -> list[tuple[str, Origin]]:
         """(story id, where it came from) of all stories that have an origin."""
         return [found for batch in _scanned(self.runs, self.root, columns=_ORIGIN_COLUMNS) for found in origins(batch)]
