@@ -85,7 +85,7 @@ def main() -> None:
     _say(_chronicle("query", SQL, *where, "--format", "table").stdout.decode())
     _first_lines()
     _say(
-        f"Next: make demo again (nothing will be new), chronicle export --exact --to demo-out --lake {LAKE} --dataset {DATASET},"
+        f"Next: make demo again (nothing will be new), .venv/bin/chronicle export --exact --to demo-out --lake {LAKE} --dataset {DATASET},"
     )
     _say(
         f"or your own files: .venv/bin/chronicle run DIRECTORY --lake ./lake --dataset mine. {LAKE}/ may be deleted at any time."

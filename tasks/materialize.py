@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from chronicle.materialize import materialize as run
-
 from tasks.lift import lift
 
 materialize = lift(run, "materialize")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from chronicle.verify import verify as run
-
 from tasks.lift import lift
 
 verify = lift(run, "verify")
