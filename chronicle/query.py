@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from chronicle.discovery import Location, expand_story_locations
-from chronicle.errors import NotFoundError, StorageError, UsageError
+from chronicle.errors import IntegrityError, NotFoundError, StorageError, UsageError
 from chronicle.layout import TABLES, DatasetPaths
 from chronicle.options import QueryOptions
 
@@ -193,7 +193,7 @@ class _Bounded:
     def _stopped(self) -> UsageError:
         return UsageError(f"query stopped after {self._seconds:g} seconds", hint="narrow it, or raise --timeout", kind="stopped")
 
-    def _translated(self, error: Exception, late: bool) -> UsageError | StorageError:
+    def _translated(self, error: Exception, late: bool) -> UsageError | StorageError | IntegrityError:
         if late or isinstance(error, self._duckdb.InterruptException):
             return self._stopped()
         text = str(error)
@@ -201,6 +201,8 @@ class _Bounded:
             return UsageError(
                 f"query stopped: it needs more than {self._memory}", hint="narrow it, or raise --memory", kind="stopped"
             )
+        if "External error" in text:  # Arrow's word for what Lance could not read
+            return IntegrityError(f"the tables do not read: {_one_line(text)}", hint="run `chronicle rebuild --full`")
         if isinstance(error, self._duckdb.IOException) or "LanceError" in text:
             return StorageError(
                 f"query failed while it read the tables: {_one_line(text)}", hint="check the store", transient=False

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from chronicle import facts, identity
+from chronicle.errors import IntegrityError, NotFoundError
 from chronicle.events.imported import DOCUMENT_KINDS, SOURCE_KINDS, SourceRef, decode_record
 from chronicle.options import RebuildOptions
 from chronicle.project import Projector, Stories
@@ -232,8 +233,10 @@ def rebuild(options: RebuildOptions) -> RebuildReport:
     began = time.monotonic()
     snapshot = facts.pin(options.paths)
     report = RebuildReport(dataset=options.paths.dataset, dry_run=options.dry_run, fact_version=snapshot.fact_version)
-    run = _Rebuild(options, snapshot, report)
     store = StorylineLanceStore(options.paths.storyline)
+    if options.full and not options.dry_run and (aside := store.move_damaged_aside()):
+        report.warnings.append(f"CURRENT did not read; it lies at {aside} now")
+    run = _Rebuild(options, snapshot, report)
     current = store.current()
     cursor, report.why = _usable_cursor(options, snapshot, current.committed.generation if current else None)
     report.mode = _mode(cursor, snapshot)
@@ -243,10 +246,15 @@ def rebuild(options: RebuildOptions) -> RebuildReport:
             report.fact_version = snapshot.fact_version
             cursor, report.why = _usable_cursor(options, snapshot, writer.pinned.generation if writer.pinned else None)
             report.mode = _mode(cursor, snapshot)
+            if cursor is not None and report.mode == "incremental":
+                try:
+                    run.incremental(writer, cursor)
+                except (IntegrityError, NotFoundError) as error:
+                    cursor, report.mode, report.why = None, "full", f"the tables are damaged: {error.message}"
+                    report.stories_replaced = 0
+                    run = _Rebuild(options, snapshot, report)
             if cursor is None:
                 run.full(writer)
-            elif report.mode == "incremental":
-                run.incremental(writer, cursor)
     report.lints |= run.projector.lints
     if store.current() is not None:
         counts = StorylineDataSource.open(options.paths.storyline).counts()
@@ -274,11 +282,22 @@ def _usable_cursor(options: RebuildOptions, snapshot: LogSnapshot, generation: s
         return None, "there is no cursor of the tables"
     if cursor.generation != generation:
         return None, "the cursor belongs to another commit of the tables"
+    if not _is_whole(options.paths.storyline):
+        return None, "some of the tables are missing"
     if cursor.recipe != RECIPE:
         return None, "the tables were made by another version"
     if cursor.fact_rows > snapshot.fact_rows or _ends(snapshot, cursor.fact_rows) != (cursor.first_event, cursor.last_event):
         return None, "the log is another one than the tables were made from"
     return cursor, ""
+
+
+def _is_whole(storyline: str) -> bool:
+    """Whether the tables that CURRENT names are there, as far as their metadata tells."""
+    try:
+        StorylineDataSource.open(storyline).counts()
+    except (IntegrityError, NotFoundError):
+        return False
+    return True
 
 
 def _ends(snapshot: LogSnapshot, rows: int) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from chronicle import facts, identity
-from chronicle.errors import ChronicleError, IntegrityError
+from chronicle.errors import ChronicleError, IntegrityError, NotFoundError
 from chronicle.events.log import LogSnapshot
 from chronicle.export import exact_sources
 from chronicle.formats.story import StorylineDocument
@@ -80,11 +80,19 @@ class _Verify:
 
     def check_tables(self) -> None:
         """The tables hold exactly the stories of the facts that they were made from."""
-        store = StorylineLanceStore(self.options.paths.storyline)
-        if store.current() is None:
+        try:
+            is_missing = StorylineLanceStore(self.options.paths.storyline).current() is None
+        except IntegrityError as error:
+            self._note_damage(error)
+            return
+        if is_missing:
             self.report.freshness = "missing"
             return
-        source = StorylineDataSource.open(self.options.paths.storyline)
+        try:
+            source = StorylineDataSource.open(self.options.paths.storyline)
+        except (IntegrityError, NotFoundError) as error:
+            self._note_damage(error)
+            return
         projection = source.snapshot.projection
         rows = projection.source.fact_rows if projection else None
         if rows is None or rows > self.snapshot.fact_rows:
@@ -97,13 +105,17 @@ class _Verify:
         self.report.stories = len(expected)
         self._compare_stories(source, expected, fold)
 
+    def _note_damage(self, error: ChronicleError) -> None:
+        self.report.freshness = self.report.freshness or "damaged"
+        self.differ("tables", "rows", f"{error.message}; run `chronicle rebuild --full`")
+
     def _compare_stories(self, source: StorylineDataSource, expected: dict[str, str], fold: SourceFold) -> None:
         chosen = wanted_documents(fold, fold.coverage(self._present(fold))).keys()
-        ids = [story_id for story_id, origin in source.origins() if origin.document_id in chosen]
         try:
+            ids = [story_id for story_id, origin in source.origins() if origin.document_id in chosen]
             found = {story.story_id: _digest(story) for story in source.stories(ids if self._is_part else None)}
         except IntegrityError as error:
-            self.differ("tables", "rows", str(error))
+            self._note_damage(error)
             return
         for story_id in sorted(expected.keys() - found.keys()):
             self.differ("tables", story_id, "the facts hold this story, the tables do not")

@@ -168,4 +168,4 @@ def _own(current: Current | None, owner: str) -> tuple[Current, Lease]:
 
 
 def _broken(path: str, reason: str) -> IntegrityError:
-    return IntegrityError(f"{path} does not read: {reason}", hint="restore it, or rebuild into a new directory", path=path)
+    return IntegrityError(f"{path} does not read: {reason}", hint="run `chronicle rebuild --full`: it moves it aside", path=path)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from chronicle.errors import ChronicleError, ConflictError, CurrentConflict
+from chronicle.errors import ChronicleError, ConflictError, CurrentConflict, IntegrityError
 from chronicle.layout import CURRENT, STORYLINE_LOCK
 from chronicle.storage import files
 from chronicle.storage.objects import MISSING, LocalObject, update
@@ -52,6 +52,17 @@ class StorylineLanceStore:
         """What CURRENT says now, None where nothing was committed yet. Raises IntegrityError where it does not read."""
         data, _ = self._object.read()
         return self._decoded(data)
+
+    def move_damaged_aside(self) -> str | None:
+        """Rename a CURRENT that does not read, so that tables can be made anew; the new path, None where it reads."""
+        try:
+            self.current()
+        except IntegrityError:
+            aside = f"{self._object.path}.damaged-{next(_counter)}-{os.getpid()}"
+            with files.translated(aside), suppress(FileNotFoundError):
+                os.rename(self._object.path, aside)
+            return aside
+        return None
 
     @contextmanager
     def writer(

@@ -120,9 +120,14 @@ class StorylineWriter:
             runs_version=versions["runs"],
             steps_version=versions["steps"],
             tool_calls_version=versions["tool_calls"],
-            objects_version=_objects(self.root) if self.pinned is None else self.pinned.objects_version,
+            objects_version=self._objects_version(),
             projection=projection,
         )
+
+    def _objects_version(self) -> int:
+        if self.pinned is None or not files.exists(os.path.join(objects_path(self.root), "_versions")):
+            return _objects(self.root)
+        return self.pinned.objects_version
 
     def _write(self, generation: str, versions: Mapping[str, int], batches: Iterable[Batches]) -> dict[str, int]:
         """Append to versions of the tables (0: create them) and return the new ones."""

@@ -1,0 +1,85 @@
+"""Derived layers that were damaged or removed in part: `verify` says so, `rebuild` makes them anew from facts (design 2, 5.2)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chronicle.errors import IntegrityError
+from chronicle.options import QueryOptions, VerifyOptions
+from chronicle.query import query
+from chronicle.verify import verify
+from tests.lake import Lake
+from tests.laws.contents import atif
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path)
+    for name in ("a", "b"):
+        lake.put(f"{name}.json", atif(name, 3))
+    lake.ingest()
+    lake.rebuild()
+    return lake
+
+
+def _generations(root: Path) -> None:
+    shutil.rmtree(root / "generations")
+
+
+def _one_table(root: Path) -> None:
+    (table,) = root.glob("generations/*/steps.lance")
+    shutil.rmtree(table)
+
+
+def _rows_of_runs(root: Path) -> None:
+    (data,) = root.glob("generations/*/runs.lance/data")
+    shutil.rmtree(data)
+
+
+@pytest.mark.parametrize("damage", [_generations, _one_table, _rows_of_runs])
+def test_missing_tables_are_a_difference_and_come_back(lake: Lake, damage: Callable[[Path], None]) -> None:
+    whole = lake.rows()
+    damage(Path(lake.paths.storyline))
+    report = verify(VerifyOptions(paths=lake.paths))
+    assert report.exit_code() == 65
+    assert [one.layer for one in report.differences] == ["tables"]
+    lake.put("a.json", atif("a", 4))  # touches old rows, so it has to read them
+    lake.ingest()
+    rebuilt = lake.rebuild()
+    assert rebuilt.mode == "full"
+    assert rebuilt.why
+    assert len(lake.rows()["steps"]) == len(whole["steps"]) + 1
+    assert verify(VerifyOptions(paths=lake.paths)).exit_code() == 0
+
+
+def test_a_current_that_does_not_read_is_moved_aside_on_request(lake: Lake) -> None:
+    whole = lake.rows()
+    current = Path(lake.paths.storyline) / "CURRENT"
+    current.write_bytes(current.read_bytes()[:40])
+    assert verify(VerifyOptions(paths=lake.paths)).exit_code() == 65
+    with pytest.raises(IntegrityError) as caught:
+        lake.rebuild()
+    assert "rebuild --full" in str(caught.value.hint)
+    assert len(lake.rebuild(full=True).warnings) == 1
+    assert lake.rows() == whole
+    assert len(list(current.parent.glob("CURRENT.damaged-*"))) == 1
+
+
+def test_the_peer_gets_its_blobs_back(lake: Lake) -> None:
+    objects = Path(lake.paths.storyline) / "objects.lance"
+    shutil.rmtree(objects)
+    lake.rebuild(full=True)
+    assert (objects / "_versions").is_dir()
+
+
+def test_a_query_names_damage_as_such(lake: Lake) -> None:
+    (data,) = Path(lake.paths.storyline).glob("generations/*/steps.lance/data")
+    shutil.rmtree(data)
+    with pytest.raises(IntegrityError, match="do not read"), query(
+        QueryOptions(lake=lake.paths.lake, dataset="d", sql="SELECT message_value FROM steps")
+    ) as result:
+        list(result.batches())
