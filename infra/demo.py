@@ -84,12 +84,10 @@ def main() -> None:
     _say()
     _say(_chronicle("query", SQL, *where, "--format", "table").stdout.decode())
     _first_lines()
-    _say(
-        f"Next: make demo again (nothing will be new), .venv/bin/chronicle export --exact --to demo-out --lake {LAKE} --dataset {DATASET},"
-    )
-    _say(
-        f"or your own files: .venv/bin/chronicle run DIRECTORY --lake ./lake --dataset mine. {LAKE}/ may be deleted at any time."
-    )
+    _say("Next: make demo again (nothing will be new), your own files, and the bytes that came in:")
+    _say("  .venv/bin/chronicle run DIRECTORY --lake lake --dataset mine")
+    _say(f"  .venv/bin/chronicle export --exact --to demo-out --lake {LAKE} --dataset {DATASET}")
+    _say(f"{LAKE}/ and {SAMPLES}/ may be deleted at any time.")
 
 
 if __name__ == "__main__":
