@@ -16,6 +16,7 @@ import msgspec
 from chronicle import facts, identity
 from chronicle.errors import ChronicleError, IntegrityError, NotFoundError
 from chronicle.events.log import LogSnapshot
+from chronicle.events.row import COLUMNS, record_of, rows_of
 from chronicle.export import exact_sources
 from chronicle.formats.story import StorylineDocument
 from chronicle.materialize import Index, read_index
@@ -33,6 +34,7 @@ from chronicle.storyline.store import StorylineLanceStore
 
 _NO_LIMITS = Limits(1 << 62, 1 << 62)
 _SAMPLE_SEED = 7
+_MOST_ROWS = 20
 
 
 @dataclass(slots=True)
@@ -49,6 +51,22 @@ class _Verify:
     def differ(self, layer: str, what: str, detail: str) -> None:
         """Note one difference."""
         self.report.differences.append(Difference(layer=layer, what=what, detail=detail))
+
+    def check_rows(self) -> None:
+        """Every row's columns say what its record says: the folds go by the columns. Left out of a sample."""
+        if self.options.sample is not None:
+            return
+        wrong = 0
+        for first, batch in self.snapshot.scan(COLUMNS, start=self.options.since_row):
+            for number, row in enumerate(rows_of(batch), first):
+                try:
+                    record_of(row)
+                except IntegrityError as error:
+                    wrong += 1
+                    if wrong <= _MOST_ROWS:
+                        self.differ("facts", f"row {number}", error.message)
+        if wrong > _MOST_ROWS:
+            self.differ("facts", "rows", f"{wrong - _MOST_ROWS} more rows are not what their records say")
 
     def check_facts(self) -> None:
         """Every chosen source comes back from the facts byte for byte, and is what still lies at its keys."""
@@ -177,6 +195,7 @@ def verify(options: VerifyOptions) -> VerifyReport:
     report = VerifyReport(dataset=options.paths.dataset, fact_version=snapshot.fact_version)
     run = _Verify(options, snapshot, facts.source_fold(snapshot), report)
     run.chosen = _chosen(snapshot, run.fold, options)
+    run.check_rows()
     run.check_facts()
     run.check_tables()
     run.check_markdown()

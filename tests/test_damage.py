@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import IntegrityError
+from chronicle.layout import segment_path
 from chronicle.options import QueryOptions, VerifyOptions
 from chronicle.query import query
+from chronicle.storage import lanceio
 from chronicle.verify import verify
 from tests.lake import Lake
 from tests.laws.contents import atif
@@ -83,3 +85,18 @@ def test_a_query_names_damage_as_such(lake: Lake) -> None:
         QueryOptions(lake=lake.paths.lake, dataset="d", sql="SELECT message_value FROM steps")
     ) as result:
         list(result.batches())
+
+
+@pytest.mark.parametrize(("column", "value"), [("kind", "'note'"), ("trace_id", "'x'"), ("seq", "7")])
+def test_a_row_whose_columns_left_its_record_is_a_difference(lake: Lake, column: str, value: str) -> None:
+    """Such a row drops out of the folds silently: rebuilt tables would agree with what is left."""
+    manifest = lake.store.manifest()
+    (segment,) = manifest.segments
+    dataset = lanceio.open_version(segment_path(lake.paths.events, segment.id), segment.version)
+    dataset.update({column: value}, where="kind = 'source.closed'")
+    path = Path(lake.paths.events) / "_manifest.json"
+    path.write_text(path.read_text().replace(f'"version": {segment.version}', f'"version": {dataset.version}'))
+    assert lake.store.manifest().segments[0].version == dataset.version
+    report = verify(VerifyOptions(paths=lake.paths))
+    found = [one for one in report.differences if one.layer == "facts"]
+    assert [column in one.detail for one in found[:2]] == [True, True]
