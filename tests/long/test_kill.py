@@ -19,7 +19,7 @@ SEED = 20_260_203
 MEASURED_EVERY = 5
 AT_WORK = 0.6
 """Share of the processes that a blow must meet alive."""
-SIZE = {"files": 250, "steps": 100, "batch_bytes": 2_000_000}
+SIZE = {"files": 100, "steps": 80, "batch_bytes": 700_000}
 
 
 @pytest.fixture(scope="module")
