@@ -28,7 +28,7 @@ app = Verbs(
 click.version_option(package_name="chronicle", prog_name="chronicle", message="%(prog)s %(version)s")(app)
 
 PREVIEW_BYTES = 2_000
-HUB = ("atif", "openai_msg", "storyline", "agenticmd")
+HUB = ("atif", "openai_msg", "storyline")
 """Formats that the hub reads or writes."""
 
 SOURCES = click.Argument(["sources"], nargs=-1, required=True, metavar="SOURCE...")
