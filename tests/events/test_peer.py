@@ -1,32 +1,15 @@
 """One log, two tools: the real `pchronicle` reads and appends to ours, we read and append to its."""
 
 import json
-import shutil
 import socket
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests.events.helpers import event, events, log_at, seqs
+from tests.peer import PEER, needed, query
 
-BESIDE = Path(sys.executable).with_name("pchronicle")
-PEER = shutil.which("pchronicle") or (str(BESIDE) if BESIDE.exists() else None)
-
-pytestmark = [
-    pytest.mark.peer,
-    pytest.mark.skipif(PEER is None, reason="the pchronicle binary is not installed (pip install --no-deps persisting)"),
-]
-
-
-def query(dataset, sql):
-    """Rows of one query of the peer."""
-    done = subprocess.run(
-        [PEER, "query", str(dataset), "--format", "jsonl", "--sql", sql], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+pytestmark = needed
 
 
 def test_the_peer_counts_and_reads_our_facts(tmp_path):

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +11,10 @@ from chronicle.formats.story import Agent, Origin, Parent, StorylineDocument, To
 from chronicle.projection.tables import TableBuilder
 from chronicle.storyline.store import StorylineLanceStore
 from chronicle.storyline.writer import Batches
+from tests.peer import needed, peer, query
 from tests.storyline.stores import PROJECTION
 
-_BESIDE = Path(sys.executable).parent / "pchronicle"
-PEER = shutil.which("pchronicle") or (str(_BESIDE) if _BESIDE.exists() else None)
-
-pytestmark = [pytest.mark.peer, pytest.mark.skipif(PEER is None, reason="the pchronicle binary is not installed")]
+pytestmark = needed
 
 LOOK = ToolCall(tcid="c1", fn="look", args=b'{"at": 1.10, "big": 18446744073709551615}', duration_ms=7, extra=b'{"x":1}')
 TRIED = b'[{"source_call_id":"c1","content":[{"type":"text","text":"a"}]}, {"source_call_id":null, "content":"b"}]'
@@ -116,16 +110,6 @@ def built(some: list[StorylineDocument], first: int) -> Batches:
     for at, story in enumerate(some, first):
         builder.add(story, at)
     return builder.batches()
-
-
-def peer(*arguments: str) -> str:
-    done = subprocess.run([str(PEER), *arguments], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def query(root: str, sql: str) -> list[Any]:
-    return [json.loads(line) for line in peer("query", root, "--sql", sql, "--format", "jsonl").splitlines()]
 
 
 def exported(root: str, format: str) -> Any:
