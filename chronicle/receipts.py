@@ -98,7 +98,7 @@ def _write(paths: DatasetPaths, rows: Sequence[_Row], *, anew: bool = False) -> 
     """Put rows behind those of everybody else, or in their place. One process at a time: others wait."""
     import pyarrow as pa
 
-    from chronicle.storage import files, lanceio, objects
+    from chronicle.storage import files, lanceio
 
     encode = msgspec.json.Encoder().encode
     schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
@@ -106,7 +106,7 @@ def _write(paths: DatasetPaths, rows: Sequence[_Row], *, anew: bool = False) -> 
     refs = pa.array([encode(ref).decode() for _, ref in rows], pa.string())
     batch = pa.RecordBatch.from_arrays([kinds, refs], schema=schema)
     files.make_dirs(paths.ops)
-    with objects.locked(f"{paths.ops}/{_LOCK}"):
+    with files.locked(f"{paths.ops}/{_LOCK}"):
         known = None if anew else _latest(paths.receipts)
         if known is None:
             files.remove_tree(paths.receipts)

@@ -1,186 +1,133 @@
-"""Files on a local disk: atomic writes, durable directories, and the one translation of OSError (design 9).
+"""Files of a lake, wherever it lies: each function hands its path to the store that the path names.
 
 Readers of a path see the old bytes or the new ones, never a part. What `durable` wrote is on the disk, with its
-directory entry, when the call returns.
+directory entry, when the call returns; an object store keeps what it has answered for. Errors are ours (design 9).
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
+from typing import Protocol
 
-from chronicle.errors import ChronicleError, ConfigError, NotFoundError, StorageError
+from chronicle.storage import local
+from chronicle.storage.local import NAME_MAX, from_oserror, translated
+from chronicle.storage.uri import is_s3
 
-NAME_MAX = 255
-"""Bytes of one name on the disks we know."""
-
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_SHAPE = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EEXIST, errno.EINVAL}
-_TRANSIENT = {errno.EINTR, errno.EAGAIN, errno.EBUSY, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE}
+__all__ = ["NAME_MAX", "Lock", "from_oserror", "translated"]
 
 
-def from_oserror(error: OSError, path: str) -> ChronicleError:
-    """Say an OSError in our words: full or broken disk StorageError, permissions and shape ConfigError, gone NotFoundError."""
-    reason = error.strerror or str(error)
-    where = f"{path}: {reason}"
-    if error.errno in _FULL:
-        return StorageError(where, hint="free some space and run again", kind="storage-full", path=path, transient=False)
-    if error.errno in _DENIED:
-        return ConfigError(where, hint="make the path writable for this user, or choose another one", path=path)
-    if error.errno in _SHAPE:
-        return ConfigError(where, hint="choose another path: short names, and every parent a directory", path=path)
-    if error.errno == errno.ENOENT:
-        return NotFoundError(where, hint="check that the path exists", path=path)
-    transient = error.errno in _TRANSIENT
-    hint = "run again" if transient else "check the disk, then run again"
-    return StorageError(where, hint=hint, path=path, transient=transient)
+class Lock(Protocol):
+    """A lock that was taken."""
+
+    @property
+    def excludes(self) -> bool:
+        """Whether nobody else can have it now. False where the store has no such locks: it excludes nobody."""
+        ...
+
+    def release(self) -> None:
+        """Let go of it."""
+        ...
 
 
-@contextmanager
-def translated(path: str) -> Iterator[None]:
-    """Raise the OSErrors of the block as `from_oserror` says; errors that are ours already pass."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, ChronicleError):
-            raise
-        raise from_oserror(error, path) from error
+class _Store(Protocol):
+    """What a place for files can do. The functions of this module say what each of these does."""
+
+    def read(self, path: str) -> bytes | None: ...
+    def exists(self, path: str) -> bool: ...
+    def is_file(self, path: str) -> bool: ...
+    def modified(self, path: str) -> float | None: ...
+    def list_dir(self, path: str) -> list[str]: ...
+    def directories(self, path: str) -> list[str]: ...
+    def write_atomic(self, path: str, data: bytes, *, durable: bool = True, mode: int = 0o644) -> None: ...
+    def replace_file(self, path: str, data: bytes, *, durable: bool = True, mode: int = 0o644) -> None: ...
+    def make_dirs(self, path: str, *, durable: bool = True) -> None: ...
+    def move(self, path: str, to: str) -> None: ...
+    def remove(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None: ...
+    def tree_bytes(self, path: str) -> int: ...
+    def sync_dir(self, path: str) -> None: ...
+    def sync_tree(self, path: str) -> None: ...
+    def locked(self, path: str) -> AbstractContextManager[None]: ...
+    def try_lock(self, path: str) -> Lock | None: ...
+
+
+def _store(path: str) -> _Store:
+    """The store in which a path lies."""
+    if is_s3(path):
+        from chronicle.storage import s3
+
+        return s3
+    return local
 
 
 def read(path: str) -> bytes | None:
     """Return the bytes of a file, or None when there is no such file."""
-    with translated(path):
-        try:
-            with open(path, "rb") as file:
-                return file.read()
-        except FileNotFoundError:
-            return None
+    return _store(path).read(path)
 
 
 def exists(path: str) -> bool:
-    """Whether something lies at the path; unlike os.path.exists it does not take 'not permitted' for 'no'."""
-    with translated(path):
-        try:
-            os.stat(path)
-        except FileNotFoundError:
-            return False
-        return True
+    """Whether something lies at the path, a file or a directory; 'not permitted' is an error, no 'no'."""
+    return _store(path).exists(path)
+
+
+def is_file(path: str) -> bool:
+    """Whether a file lies at the path."""
+    return _store(path).is_file(path)
 
 
 def modified(path: str) -> float | None:
     """When a file was last written, by the clock of the store (seconds since 1970); None when there is no such file."""
-    with translated(path):
-        try:
-            return os.stat(path).st_mtime
-        except FileNotFoundError:
-            return None
+    return _store(path).modified(path)
 
 
 def list_dir(path: str) -> list[str]:
     """Return the names in a directory, sorted; none when there is no such directory."""
-    with translated(path):
-        try:
-            return sorted(os.listdir(path))
-        except FileNotFoundError:
-            return []
+    return _store(path).list_dir(path)
+
+
+def directories(path: str) -> list[str]:
+    """Return the names of the directories in a directory, sorted, links left out; none when there is no such directory."""
+    return _store(path).directories(path)
 
 
 def write_atomic(path: str, data: bytes, *, durable: bool = True, mode: int = 0o644) -> None:
-    """Replace the file at `path` by `data` in one step. The directory must exist.
-
-    The temporary file is `.<name>.<hex>.tmp` beside it; of a long name another word stands there. With `durable` the
-    bytes are on the disk before the rename, and the rename before the return.
-    """
-    replace_file(path, data, durable=durable, mode=mode)
-    if durable:
-        sync_dir(os.path.dirname(path))
+    """Replace the file at `path` by `data` in one step, durably if asked. The directory must exist."""
+    _store(path).write_atomic(path, data, durable=durable, mode=mode)
 
 
 def replace_file(path: str, data: bytes, *, durable: bool = True, mode: int = 0o644) -> None:
     """`write_atomic` up to the rename: readers see the new file, a power cut may still bring the old one back."""
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, _temporary(name))
-    with translated(path):
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-            with open(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                if durable:
-                    os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
-
-
-def _temporary(name: str) -> str:
-    temporary = f".{name}.{secrets.token_hex(8)}.tmp"
-    return temporary if len(os.fsencode(temporary)) <= NAME_MAX else f".long-name.{secrets.token_hex(8)}.tmp"
+    _store(path).replace_file(path, data, durable=durable, mode=mode)
 
 
 def make_dirs(path: str, *, durable: bool = True) -> None:
-    """Create a directory and its missing parents; with `durable` the new entries are on the disk too."""
-    with translated(path):
-        missing = []
-        at = path
-        while not os.path.isdir(at):
-            missing.append(at)
-            at, tail = os.path.split(at)
-            if not tail:
-                break
-        for folder in reversed(missing):
-            with suppress(FileExistsError):
-                _make_dir(folder)
-        if missing and not os.path.isdir(path):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-        if durable:
-            for folder in reversed(missing):
-                sync_dir(os.path.dirname(folder))
+    """Create a directory and its missing parents, where the store knows directories."""
+    _store(path).make_dirs(path, durable=durable)
 
 
-def _make_dir(path: str) -> None:
-    """Make one directory. Its parent is there, so that "no such file" means a file system that takes none (/proc)."""
-    try:
-        os.mkdir(path)
-    except FileNotFoundError as error:
-        if not os.path.isdir(os.path.dirname(path)):
-            raise
-        raise PermissionError(errno.EACCES, "no directory can be made here", path) from error
+def move(path: str, to: str) -> None:
+    """Give a file another name in the same store; nothing happens when it is not there."""
+    _store(path).move(path, to)
 
 
 def remove(path: str) -> None:
     """Remove a file; nothing happens when it is not there."""
-    with translated(path), suppress(FileNotFoundError):
-        os.unlink(path)
+    _store(path).remove(path)
 
 
 def remove_tree(path: str) -> None:
     """Remove a directory with all below it; nothing happens when it is not there. Links are removed, not followed."""
-    with translated(path), suppress(FileNotFoundError):
-        shutil.rmtree(path)
+    _store(path).remove_tree(path)
 
 
 def tree_bytes(path: str) -> int:
     """Return the sizes of all files below a directory, summed; files that vanish meanwhile count as nothing."""
-    total = 0
-    with translated(path):
-        for folder, _, names in os.walk(path):
-            for name in names:
-                with suppress(FileNotFoundError):
-                    total += os.lstat(os.path.join(folder, name)).st_size
-    return total
+    return _store(path).tree_bytes(path)
 
 
 def sync_dir(path: str) -> None:
     """Bring the entries of a directory to the disk."""
-    _sync(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+    _store(path).sync_dir(path)
 
 
 def sync_tree(path: str) -> None:
@@ -188,22 +135,14 @@ def sync_tree(path: str) -> None:
 
     Make the parents with `make_dirs`, which syncs the ones it creates.
     """
-    with translated(path):
-        for folder, _, names in os.walk(path, topdown=False, onerror=_raise):
-            for name in names:
-                _sync(os.path.join(folder, name), os.O_RDONLY)
-            _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
-    sync_dir(os.path.dirname(path))
+    _store(path).sync_tree(path)
 
 
-def _sync(path: str, flags: int) -> None:
-    with translated(path):
-        descriptor = os.open(path, flags | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def locked(path: str) -> AbstractContextManager[None]:
+    """Let one process at a time into the block; others wait. Who dies in it does not keep them waiting for ever."""
+    return _store(path).locked(path)
 
 
-def _raise(error: OSError) -> None:
-    raise error
+def try_lock(path: str) -> Lock | None:
+    """Take a lock that ends with this process at the latest; None while a living process has it."""
+    return _store(path).try_lock(path)

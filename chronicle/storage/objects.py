@@ -1,22 +1,22 @@
 """Small objects that several processes change by compare-and-swap: the log's manifest, CURRENT, run.json.
 
-One protocol, one backend a kind of store. Local: flock, temporary file, fsync, rename, fsync of the directory.
+One protocol, one backend a kind of store. Local: flock, temporary file, fsync, rename, fsync of the directory. An object
+store: conditional writes (`s3object`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from chronicle.errors import ChronicleError, CommitStateUnknown, PublicationChanged
 from chronicle.storage import files
+from chronicle.storage.uri import is_s3
 
 Token = str
 """Names one state of an object; `MISSING` where there is none."""
@@ -30,6 +30,11 @@ Outcome = TypeVar("Outcome")
 
 class AtomicObject(Protocol):
     """A value that is replaced as a whole, and only by whoever has seen the state before."""
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        ...
 
     def read(self) -> tuple[bytes | None, Token]:
         """Return the bytes (None: no such object) and the token of this state."""
@@ -59,7 +64,7 @@ class LocalObject:
         """Replace the file if its content is still what `token` names; makes the directory if it is missing."""
         folder = os.path.dirname(self.path)
         files.make_dirs(folder)
-        with locked(os.path.join(folder, self.lock_name)):
+        with files.locked(os.path.join(folder, self.lock_name)):
             if _token(files.read(self.path)) != token:
                 return False
             files.replace_file(self.path, data)
@@ -77,6 +82,10 @@ class LocalObject:
 
 def atomic_object(path: str, lock_name: str) -> AtomicObject:
     """The backend for a path; `lock_name` matters on a local disk only."""
+    if is_s3(path):
+        from chronicle.storage.s3object import S3Object
+
+        return S3Object(path)
     return LocalObject(path, lock_name)
 
 
@@ -106,16 +115,3 @@ def update(
 
 def _token(data: bytes | None) -> Token:
     return MISSING if data is None else hashlib.sha256(data).hexdigest()
-
-
-@contextmanager
-def locked(path: str) -> Iterator[None]:
-    """Hold the exclusive flock of a file, which is made if it is missing; waits for whoever holds it."""
-    with files.translated(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        with files.translated(path):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
