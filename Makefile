@@ -4,7 +4,7 @@ BIN := .venv/bin
 PART ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint clean
+.PHONY: help demo test test-long bench lint clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ test: lint .venv/peer ## everything but the long tests
 
 test-long: .venv/peer ## the tests of size, one part each: make test-long PART=kill
 	$(BIN)/python -m pytest -m long --timeout 5400 $(if $(PART),tests/long/test_$(PART).py,tests/long)
+
+bench: .venv/peer ## sizes at the limits, and speed beside the peer: make bench PART=speed
+	$(BIN)/python -m tests.bench $(PART)
 
 clean: ## remove what the demo and the tests left
 	rm -rf demo-lake demo-samples demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
