@@ -14,11 +14,13 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
-from chronicle.errors import ChronicleError, ConflictError, IntegrityError, NotFoundError, StorageError
+from chronicle.errors import ChronicleError, ConfigError, ConflictError, IntegrityError, NotFoundError, StorageError
 from chronicle.storage import files
+from chronicle.storage.uri import S3, is_s3
 
 STORAGE_VERSION = "2.2"
 MAX_ROWS_PER_FILE = 65536
@@ -34,6 +36,8 @@ DENSE = {
 _M_MMAP_THRESHOLD = -3
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?/(?:home|rustc)/\S+\.rs:\d+:\d+")
+_NO_ANSWER = re.compile(r"status code: (?:5\d\d|429)|HTTP error|error sending request|timed? ?out|Connection re[sf]", re.I)
+_REFUSED = re.compile(r"status code: (?:30\d|40[0135])|CredentialsNotLoaded|no providers in chain|MissingRegion", re.I)
 _FOREIGN = (OSError, ValueError, RuntimeError, pa.ArrowException)
 _import_lock = threading.Lock()
 _module: Any = None
@@ -92,6 +96,22 @@ def _keep_freed_memory_out_of_heaps() -> None:
     mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
 
+def located(uri: str, *, writing: bool = False) -> tuple[str, dict[str, Any]]:
+    """How Lance is told where a dataset is: the URI as it reads one, and keyword arguments.
+
+    Lance decodes what is percent-encoded in the URI of an object store, and our paths are text. Raises ConfigError where
+    something is to be written to a store that cannot be trusted with it.
+    """
+    if not is_s3(uri):
+        return uri, {}
+    from chronicle.storage import s3
+    from chronicle.storage.s3client import lance_options
+
+    if writing:
+        s3.check_writable(uri)
+    return S3 + quote(uri.removeprefix(S3), safe="/"), {"storage_options": lance_options()}
+
+
 @contextmanager
 def translated(uri: str, *, reading: bool) -> Iterator[None]:
     """Say Lance's and Arrow's errors in ours: the operating system's by `files.from_oserror`, the rest by what was done.
@@ -109,12 +129,26 @@ def translated(uri: str, *, reading: bool) -> Iterator[None]:
 
 def _from_lance(error: BaseException, uri: str, *, reading: bool) -> ChronicleError:
     text = _SOURCE_PLACE.sub("", str(error)).strip()
+    if is_s3(uri) and (failure := _of_store(text, uri)) is not None:
+        return failure
     number = _errno_of(error, text)
     if number is not None and not (reading and number == errno.ENOENT):
         return files.from_oserror(OSError(number, os.strerror(number)), uri)
     if reading:
         return IntegrityError(f"{uri}: stored data does not read: {text}", hint="restore the files of this dataset", path=uri)
     return StorageError(f"{uri}: write failed: {text}", hint="check the store, then run again", path=uri, transient=False)
+
+
+def _of_store(text: str, uri: str) -> ChronicleError | None:
+    """What the object store said or did not say; None where it is not to blame."""
+    short = text.partition("<?xml")[0].strip()
+    if "NoSuchBucket" in text:
+        return NotFoundError(f"{uri}: the bucket does not exist", hint="create it, or correct the URI", path=uri)
+    if _REFUSED.search(text):
+        return ConfigError(f"{uri}: {short}", hint="check keys, region and permissions with `chronicle doctor`", path=uri)
+    if _NO_ANSWER.search(text):
+        return StorageError(f"{uri}: {short}", hint="run again when the store answers", path=uri, transient=True)
+    return None
 
 
 def _errno_of(error: BaseException, text: str) -> int | None:
@@ -138,8 +172,9 @@ def create(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], encod
         raise ConflictError(f"{uri} exists already", hint="write under a new id", kind="already-exists", path=uri)
     fragments = _write(uri, schema, batches, encode, mode="create")
     operation = module.LanceOperation.Overwrite(schema, fragments)
+    where, options = located(uri, writing=True)
     with translated(uri, reading=False):
-        version = int(module.LanceDataset.commit(uri, operation).version)
+        version = int(module.LanceDataset.commit(where, operation, **options).version)
     if version != 1:
         raise ConflictError(f"{uri}: somebody else wrote here too", hint="write under a new id", kind="already-exists", path=uri)
     return version
@@ -167,7 +202,8 @@ def rewrite(uri: str, version: int, schema: pa.Schema, batches: Iterable[pa.Reco
 
 def _committed(uri: str, version: int, operation: Any) -> int:
     with translated(uri, reading=False):
-        new = int(lance().LanceDataset.commit(uri, operation, read_version=version).version)
+        where, options = located(uri, writing=True)
+        new = int(lance().LanceDataset.commit(where, operation, read_version=version, **options).version)
     if new != version + 1:
         raise ConflictError(
             f"{uri}: version {version} was not the last one", hint="run again", kind="version-moved", path=uri, version=new
@@ -179,12 +215,14 @@ def _write(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], encod
     encoded = encoded_schema(schema, encode)
     failure: list[Exception] = []
     reader = pa.RecordBatchReader.from_batches(encoded, _remembering(batches, encoded, failure))
+    where, options = located(uri, writing=True)
     try:
         with translated(uri, reading=False):
             fragments: Sequence[Any] = lance().fragment.write_fragments(
                 reader,
-                uri,
+                where,
                 schema=encoded,
+                **options,
                 mode=mode,
                 data_storage_version=STORAGE_VERSION,
                 max_rows_per_file=MAX_ROWS_PER_FILE,
@@ -231,7 +269,8 @@ def open_version(uri: str, version: int) -> Any:
 def _open(uri: str, version: int | None) -> Any:
     try:
         with translated(uri, reading=True):
-            return lance().dataset(uri, version=version)
+            where, options = located(uri)
+            return lance().dataset(where, version=version, **options)
     except IntegrityError as error:
         if "not found" not in str(error.__cause__).lower():
             raise

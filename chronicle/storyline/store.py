@@ -1,12 +1,12 @@
-"""StorylineLanceStore: the three tables on a local disk, replaced as one (design 5.2, physical.md 2).
+"""StorylineLanceStore: the three tables, replaced as one (design 5.2, physical.md 2).
 
-A writer holds the flock of `.storyline-write.lock` and the lease in CURRENT. It writes table versions that nobody sees,
+A writer holds the lease in CURRENT, and on a local disk the flock of `.storyline-write.lock`, which tells at once that the
+last holder is dead; elsewhere a lease that stands still for long enough has none. It writes table versions that nobody sees,
 brings them to the disk, and swaps CURRENT: the one point at which all tables change. Old generations stay for `maintain`.
 """
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import logging
 import os
@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from chronicle.errors import ChronicleError, ConflictError, CurrentConflict, IntegrityError
 from chronicle.layout import CURRENT, STORYLINE_LOCK
 from chronicle.storage import files
-from chronicle.storage.objects import MISSING, LocalObject, update
+from chronicle.storage.objects import MISSING, AtomicObject, atomic_object, update
 from chronicle.storyline import current as states
 from chronicle.storyline.current import Current, Snapshot
 from chronicle.storyline.writer import StorylineWriter
@@ -46,7 +46,7 @@ class StorylineLanceStore:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._object = LocalObject(os.path.join(root, CURRENT), CURRENT_LOCK)
+        self._object = atomic_object(os.path.join(root, CURRENT), CURRENT_LOCK)
 
     def current(self) -> Current | None:
         """What CURRENT says now, None where nothing was committed yet. Raises IntegrityError where it does not read."""
@@ -59,8 +59,7 @@ class StorylineLanceStore:
             self.current()
         except IntegrityError:
             aside = f"{self._object.path}.damaged-{next(_counter)}-{os.getpid()}"
-            with files.translated(aside), suppress(FileNotFoundError):
-                os.rename(self._object.path, aside)
+            files.move(self._object.path, aside)
             return aside
         return None
 
@@ -73,16 +72,17 @@ class StorylineLanceStore:
         wait_seconds: float = WAIT_SECONDS,
         clock: Clock = time.time,
     ) -> Iterator[StorylineWriter]:
-        """Hold flock and lease for the length of the block.
+        """Hold the lease, and the flock where there is one, for the length of the block.
 
         Waits for another writer, at most `wait_seconds`, then raises CurrentConflict. A lease found under the flock is a
-        dead writer's and is taken over at once; the writer then makes a new generation.
+        dead writer's and is taken over at once, one without a flock when CURRENT has stood still for `lease_seconds` of
+        our clock; the writer then makes a new generation.
         """
         owner = owner or new_name(clock)
         files.make_dirs(self.root)
-        with _flocked(os.path.join(self.root, STORYLINE_LOCK), wait_seconds):
+        with _flocked(os.path.join(self.root, STORYLINE_LOCK), wait_seconds) as alone:
             lease = _HeldLease(self._object, self._decoded, owner, lease_seconds, clock)
-            pinned, dead = lease.acquire()
+            pinned, dead = lease.acquire(alone=alone, wait_seconds=wait_seconds)
             try:
                 yield StorylineWriter(self.root, pinned, dead, lease.commit, lambda: new_name(clock))
             finally:
@@ -96,7 +96,7 @@ class _HeldLease:
     """The lease in CURRENT: taken, renewed by a thread, given back. Before the first commit there is none to hold."""
 
     def __init__(
-        self, target: LocalObject, decode: Callable[[bytes | None], Current | None], owner: str, seconds: float, clock: Clock
+        self, target: AtomicObject, decode: Callable[[bytes | None], Current | None], owner: str, seconds: float, clock: Clock
     ) -> None:
         self._object = target
         self._decode = decode
@@ -109,20 +109,32 @@ class _HeldLease:
         self._swapping = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def acquire(self) -> tuple[Snapshot | None, bool]:
-        """Take the lease; returns the state it begins from and whether a dead writer held it."""
+    def acquire(self, *, alone: bool, wait_seconds: float) -> tuple[Snapshot | None, bool]:
+        """Take the lease; returns the state it begins from and whether a dead writer held it.
 
-        def take(data: bytes | None) -> tuple[bytes | None, tuple[Snapshot | None, bool]]:
+        `alone`: no living process can hold it. Else waits for whoever renews it, then raises CurrentConflict.
+        """
+        deadline = time.monotonic() + wait_seconds
+        seen, since, told = MISSING, 0.0, False
+        while True:
+            data, token = self._object.read()
             found = self._decode(data)
             if found is None:
-                return None, (None, False)
-            taken = states.leased(found, self._owner, self._now_ms(), self._lease_ms())
-            return states.encode(taken), (found.committed, found.lease is not None)
-
-        pinned, dead = update(self._object, take, rng=self._rng)
-        if pinned is not None:
-            self._start()
-        return pinned, dead
+                return None, False
+            now = time.monotonic()
+            if token != seen:
+                seen, since = token, now
+            if alone or found.lease is None or now - since >= self._seconds:
+                taken = states.leased(found, self._owner, self._now_ms(), self._lease_ms())
+                if self._object.swap(states.encode(taken), token):
+                    self._start()
+                    return found.committed, found.lease is not None
+            elif now >= deadline:
+                raise _still_held(self._object.path, wait_seconds)
+            elif not told:
+                _log.warning("another writer has the lease of %s: waiting for at most %g s", self._object.path, wait_seconds)
+                told = True
+            time.sleep(self._rng.uniform(0.2, 1.0) * min(self._seconds / 10, _LONGEST_PAUSE))
 
     def commit(self, snapshot: Snapshot) -> None:
         """Swap CURRENT. Raises CurrentConflict when the lease was lost or another state became visible."""
@@ -150,7 +162,7 @@ class _HeldLease:
             return (None if left is None else states.encode(left)), None
 
         if self._held:
-            # A lease that stays behind is taken over by whoever gets the flock next.
+            # A lease that stays behind is taken over by whoever comes next.
             with suppress(ChronicleError):
                 update(self._object, give_back, rng=self._rng)
 
@@ -180,30 +192,25 @@ class _HeldLease:
 
 
 @contextmanager
-def _flocked(path: str, wait_seconds: float) -> Iterator[None]:
-    with files.translated(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        _wait_for(descriptor, path, wait_seconds)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _wait_for(descriptor: int, path: str, wait_seconds: float) -> None:
+def _flocked(path: str, wait_seconds: float) -> Iterator[bool]:
+    """Hold the flock; whether there is one, so that nobody else can be at work."""
     deadline = time.monotonic() + wait_seconds
     pause = 0.02
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise CurrentConflict(
-                    f"another writer has held {path} for {wait_seconds:g} s", hint="run again when it is done", path=path
-                ) from None
-            if pause == 0.02:
-                _log.warning("another writer holds %s: waiting for at most %g s", path, wait_seconds)
-            time.sleep(min(pause, left))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+    while (lock := files.try_lock(path)) is None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise _still_held(path, wait_seconds)
+        if pause == 0.02:
+            _log.warning("another writer holds %s: waiting for at most %g s", path, wait_seconds)
+        time.sleep(min(pause, left))
+        pause = min(pause * 2, _LONGEST_PAUSE)
+    try:
+        yield lock.excludes
+    finally:
+        lock.release()
+
+
+def _still_held(path: str, wait_seconds: float) -> CurrentConflict:
+    return CurrentConflict(
+        f"another writer has held {path} for {wait_seconds:g} s", hint="run again when it is done", path=path
+    )
