@@ -5,7 +5,7 @@ A log is a directory named `events.lance` that holds `_manifest.json`; nothing e
 
 from __future__ import annotations
 
-import os
+import os.path
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -41,7 +41,7 @@ class Location:
 
 
 def expand_story_locations(root: str) -> list[Location]:
-    """All event logs below a local directory, sorted by name; none where there is no such directory.
+    """All event logs below a directory, sorted by name; none where there is no such directory.
 
     Does not follow links, enter Lance datasets, Storyline stores or hidden directories. Raises ConfigError for a tree that is
     deeper than MAX_DEPTH or has more than MAX_DIRECTORIES directories, and for one that cannot be listed.
@@ -79,7 +79,7 @@ def _logs(root: str) -> Iterator[str]:
             raise ConfigError(
                 f"{root} is too large a tree to look for datasets in", hint="give the lake itself, or a dataset", path=root
             )
-        names = set(_directories(os.path.join(root, at)))
+        names = set(files.directories(os.path.join(root, at)))
         if LOG in names and files.exists(os.path.join(root, at, LOG, MANIFEST)):
             yield at
         in_lake = "events" in at.split("/")
@@ -88,16 +88,8 @@ def _logs(root: str) -> Iterator[str]:
         for name in names:
             below = f"{at}/{name}" if at else name
             is_hidden = name.startswith(".") and not in_lake  # a dataset's name may begin with a dot
-            if not is_hidden and not name.endswith(".lance") and not os.path.isfile(os.path.join(root, below, CURRENT)):
+            if not is_hidden and not name.endswith(".lance") and not files.is_file(os.path.join(root, below, CURRENT)):
                 pending.append(below)
-
-
-def _directories(path: str) -> list[str]:
-    try:
-        with files.translated(path), os.scandir(path) as entries:
-            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except LookupError:  # vanished meanwhile, or not there at all
-        return []
 
 
 def _location(root: str, relative: str) -> Location:

@@ -7,8 +7,6 @@ sessions; so memory holds a few words a story. Files are not brought to the disk
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import time
 from collections.abc import Iterable, Iterator
@@ -143,15 +141,8 @@ def _alone(folder: str, dry_run: bool) -> Iterator[None]:
         yield
         return
     files.make_dirs(folder)
-    path = f"{folder}/{LOCK}"
-    with files.translated(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        with files.translated(path):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with files.locked(f"{folder}/{LOCK}"):
         yield
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ three beats: somebody is at work; else its run is dead and the record is taken o
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import threading
@@ -22,7 +21,8 @@ import msgspec
 from chronicle.errors import ChronicleError
 from chronicle.layout import DatasetPaths
 from chronicle.storage import files
-from chronicle.storage.objects import MISSING, AtomicObject, LocalObject, Token
+from chronicle.storage.files import Lock
+from chronicle.storage.objects import MISSING, AtomicObject, Token, atomic_object
 
 BEAT_SECONDS = 5.0
 BEATS_TO_WATCH = 3
@@ -44,12 +44,11 @@ class RunLock:
     """A dataset's run.json, held: it beats on a thread of its own until `release`."""
 
     def __init__(
-        self, target: AtomicObject, paths: DatasetPaths, record: RunRecord, *, beat_seconds: float = BEAT_SECONDS
+        self, target: AtomicObject, flock: Lock, record: RunRecord, *, beat_seconds: float = BEAT_SECONDS
     ) -> None:
         self.record = record
-        self._paths = paths
         self._target = target
-        self._flock = -1
+        self._flock = flock
         self._token: Token = MISSING
         self._beat_seconds = beat_seconds
         self._done = threading.Event()
@@ -62,8 +61,8 @@ class RunLock:
             self._thread.join()
         with suppress(ChronicleError):
             if self._target.read()[1] == self._token:
-                files.remove(self._paths.run)
-        self._unlock()
+                files.remove(self._target.path)
+        self._flock.release()
 
     def _take(self, token: Token) -> bool:
         if not self._swap(token):
@@ -85,23 +84,6 @@ class RunLock:
                 if not self._swap(self._token):
                     return
 
-    def _lock(self) -> bool:
-        """Take the flock; False when a living process holds it."""
-        path = f"{self._paths.ops}/.run.lock"
-        with files.translated(path):
-            self._flock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(self._flock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._unlock()
-                return False
-        return True
-
-    def _unlock(self) -> None:
-        if self._flock >= 0:
-            os.close(self._flock)
-            self._flock = -1
-
 
 def take_run(
     paths: DatasetPaths, run_id: str, *, beat_seconds: float = BEAT_SECONDS, sleep: Callable[[float], None] = time.sleep
@@ -112,22 +94,23 @@ def take_run(
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     record = RunRecord(run_id=run_id, host=socket.gethostname(), pid=os.getpid(), started_at=started)
-    target = LocalObject(paths.run, ".run.json.lock")
+    target = atomic_object(paths.run, ".run.json.lock")
     files.make_dirs(paths.ops)
-    lock = RunLock(target, paths, record, beat_seconds=beat_seconds)
-    if not lock._lock():
+    flock = files.try_lock(f"{paths.ops}/.run.lock")
+    if flock is None:
         return _decode(target.read()[0])
+    lock = RunLock(target, flock, record, beat_seconds=beat_seconds)
     try:
         data, token = target.read()
         moves = False
-        if data is not None and not _is_dead(_decode(data)):
+        if data is not None and not (flock.excludes and _is_dead(_decode(data))):
             moves, token = _watch(target, token, beat_seconds, sleep)
         if not moves and lock._take(token):
             return lock
     except ChronicleError:
-        lock._unlock()
+        flock.release()
         raise
-    lock._unlock()
+    flock.release()
     return _decode(target.read()[0])
 
 
