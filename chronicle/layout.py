@@ -108,6 +108,11 @@ def segment_path(events: str, segment_id: str) -> str:
     return f"{events}/segments/{check_id(segment_id, 'segment id')}.lance"
 
 
+def going_path(events: str, segment_id: str) -> str:
+    """Mark beside a segment that vacuum is about to remove: who sees it must not publish that segment any more."""
+    return f"{events}/segments/.{check_id(segment_id, 'segment id')}.going"
+
+
 def generation_path(storyline: str, generation: str, table: str) -> str:
     """Lance dataset of one table of one generation."""
     return f"{storyline}/generations/{check_id(generation, 'table generation')}/{table}.lance"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from chronicle.events.manifest import EventWriterFence
 from chronicle.layout import DatasetPaths
 
 Progress = Callable[[int, int], None]
@@ -60,6 +61,27 @@ class MaterializeOptions:
     reasoning: bool = False
     """Write reasoning too, in a collapsed block."""
     dry_run: bool = False
+    progress: Progress = no_progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintainOptions:
+    """Merge, index and tidy up a dataset. What nobody asked for alone is all done: `compact`, `index` and `vacuum`."""
+
+    paths: DatasetPaths
+    compact: bool = True
+    index: bool = True
+    vacuum: bool = True
+    full: bool = False
+    """Rewrite the log to one segment, and tables and receipts to as few pieces as they need."""
+    retention_seconds: float = 7 * 86400.0
+    """What nobody could reach for so long is removed."""
+    lease_seconds: float = 60.0
+    dry_run: bool = False
+    group: int = 8
+    """Neighbouring segments of a level that become one of the next."""
+    index_rows: int = 8192
+    """Segments with fewer rows are scanned faster than looked up in."""
     progress: Progress = no_progress
 
 
@@ -123,6 +145,23 @@ class ConvertOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainOptions:
+    """A spool -> facts."""
+
+    paths: DatasetPaths
+    spool: str
+    """Directory of an `EventSpool`."""
+    batch_bytes: int = 48 << 20
+    """A micro-batch is published when it holds at least this many bytes of records."""
+    wait_seconds: float = 60.0
+    """Patience with another drain of the same spool."""
+    fence: EventWriterFence | None = None
+    """The producer's own fence; else the drain takes the next epoch."""
+    dry_run: bool = False
+    progress: Progress = no_progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions:
     """Sources -> facts -> tables and Markdown, verified. Plain JSON values, so that a scheduler can keep them."""
 
@@ -140,6 +179,8 @@ class PipelineOptions:
     batch_bytes: int = 48 << 20
     workers: int = 1
     lease_seconds: float = 60.0
+    retention_seconds: float = 7 * 86400.0
+    """Of the `maintain` flow."""
     dry_run: bool = False
 
     @property
@@ -163,6 +204,10 @@ class PipelineOptions:
             dry_run=self.dry_run,
         )
 
+    def drain(self, spool: str) -> DrainOptions:
+        """Options of a drain into the dataset."""
+        return DrainOptions(paths=self.paths, spool=spool, batch_bytes=self.batch_bytes, dry_run=self.dry_run)
+
     def rebuild(self) -> RebuildOptions:
         """Options of the step that makes the tables."""
         return RebuildOptions(paths=self.paths, lease_seconds=self.lease_seconds, dry_run=self.dry_run)
@@ -170,6 +215,15 @@ class PipelineOptions:
     def materialize(self) -> MaterializeOptions:
         """Options of the step that writes Markdown."""
         return MaterializeOptions(paths=self.paths, reasoning=self.reasoning, dry_run=self.dry_run)
+
+    def maintain(self) -> MaintainOptions:
+        """Options of the `maintain` flow: everything that maintenance does."""
+        return MaintainOptions(
+            paths=self.paths,
+            retention_seconds=self.retention_seconds,
+            lease_seconds=self.lease_seconds,
+            dry_run=self.dry_run,
+        )
 
     def verify(self, since_row: int) -> VerifyOptions:
         """Options of the last step: only the sources that the run touched."""

@@ -6,8 +6,8 @@ met under another stat. Everything but `seen` can be rebuilt from facts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,6 +15,9 @@ from chronicle.errors import IntegrityError, NotFoundError
 from chronicle.events.imported import SourceRef, Stat
 from chronicle.layout import DatasetPaths
 from chronicle.projection.sources import SEEN, KnownSource, Receipt, SourceFold
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _COLUMNS = ("kind", "source")
 _LOCK = ".receipts.lock"
@@ -65,21 +68,26 @@ class Receipts:
             _write(self._paths, pending)
 
     def _load(self) -> None:
-        from chronicle.storage import lanceio
-
-        decode = msgspec.json.Decoder(SourceRef).decode
         try:
             dataset = _latest(self._path)
-            with lanceio.translated(self._path, reading=True):
-                for batch in dataset.to_batches() if dataset is not None else ():
-                    for kind, ref in zip(batch["kind"].to_pylist(), batch["source"].to_pylist(), strict=True):
-                        self._fold.apply(kind, decode(ref))
+            for kind, ref in _stored(self._path, dataset) if dataset is not None else ():
+                self._fold.apply(kind, ref)
         except (IntegrityError, msgspec.MsgspecError, KeyError) as error:
             raise IntegrityError(
                 f"the receipts at {self._path} are damaged: {error}",
                 hint="make them anew from facts with `chronicle receipts rebuild`",
                 path=self._path,
             ) from error
+
+
+def _stored(path: str, dataset: Any) -> Iterator[_Row]:
+    from chronicle.storage import lanceio
+
+    decode = msgspec.json.Decoder(SourceRef).decode
+    with lanceio.translated(path, reading=True):
+        for batch in dataset.to_batches():
+            for kind, ref in zip(batch["kind"].to_pylist(), batch["source"].to_pylist(), strict=True):
+                yield kind, decode(ref)
 
 
 def _latest(path: str) -> Any:
@@ -96,15 +104,10 @@ def _latest(path: str) -> Any:
 
 def _write(paths: DatasetPaths, rows: Sequence[_Row], *, anew: bool = False) -> None:
     """Put rows behind those of everybody else, or in their place. One process at a time: others wait."""
-    import pyarrow as pa
-
     from chronicle.storage import files, lanceio
 
-    encode = msgspec.json.Encoder().encode
-    schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
-    kinds = pa.array([kind for kind, _ in rows], pa.string())
-    refs = pa.array([encode(ref).decode() for _, ref in rows], pa.string())
-    batch = pa.RecordBatch.from_arrays([kinds, refs], schema=schema)
+    batch = _batch(rows)
+    schema = batch.schema
     files.make_dirs(paths.ops)
     with files.locked(f"{paths.ops}/{_LOCK}"):
         known = None if anew else _latest(paths.receipts)
@@ -114,6 +117,62 @@ def _write(paths: DatasetPaths, rows: Sequence[_Row], *, anew: bool = False) -> 
         else:
             lanceio.append(paths.receipts, known.version, schema, [batch], ())
         files.sync_tree(paths.receipts)
+
+
+def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    encode = msgspec.json.Encoder().encode
+    schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
+    kinds = pa.array([kind for kind, _ in rows], pa.string())
+    refs = pa.array([encode(ref).decode() for _, ref in rows], pa.string())
+    return pa.RecordBatch.from_arrays([kinds, refs], schema=schema)
+
+
+def are_in_pieces(paths: DatasetPaths, most: int) -> bool:
+    """Whether the receipts lie in more than `most` pieces."""
+    from chronicle.storage import lanceio
+
+    dataset = _latest(paths.receipts)
+    with lanceio.translated(paths.receipts, reading=True):
+        return dataset is not None and len(dataset.get_fragments()) > most
+
+
+def compact_receipts(paths: DatasetPaths, superseded: Callable[[int], None]) -> None:
+    """Write the receipts anew in one piece, each `seen` only as far as it still counts.
+
+    `superseded` is told the version that the new one is going to replace. Raises IntegrityError where the receipts do not
+    read, or would not be the same afterwards.
+    """
+    from chronicle.storage import files, lanceio
+
+    with files.locked(f"{paths.ops}/{_LOCK}"):
+        known = _latest(paths.receipts)
+        if known is None:
+            return
+        rows = list(_stored(paths.receipts, known))
+        before = _folded(rows)
+        kept = [(kind, ref) for kind, ref in rows if kind != SEEN]
+        kept += (
+            (SEEN, SourceRef(source_id=held.source_id, source_key=held.source_key, stat=held.seen))
+            for held in before.current.values()
+            if held.seen is not None
+        )
+        if _folded(kept) != before:
+            raise IntegrityError(
+                f"the receipts at {paths.receipts} would change", hint="run `chronicle receipts rebuild`", path=paths.receipts
+            )
+        batch = _batch(kept)
+        superseded(int(known.version))
+        lanceio.rewrite(paths.receipts, int(known.version), batch.schema, [batch], ())
+        files.sync_tree(paths.receipts)
+
+
+def _folded(rows: Iterable[_Row]) -> SourceFold:
+    fold = SourceFold()
+    for kind, ref in rows:
+        fold.apply(kind, ref)
+    return fold
 
 
 def list_receipts(paths: DatasetPaths) -> list[Receipt]:
@@ -133,9 +192,6 @@ def rebuild_receipts(paths: DatasetPaths, *, dry_run: bool = False) -> list[Rece
 
     rows = [(kind, ref) for kind, ref in source_facts(pin(paths)) if kind != "source.opened"]
     if dry_run:
-        fold = SourceFold()
-        for kind, ref in rows:
-            fold.apply(kind, ref)
-        return [receipt for _, receipt in sorted(fold.current.items())]
+        return [receipt for _, receipt in sorted(_folded(rows).current.items())]
     _write(paths, rows, anew=True)
     return Receipts(paths).all()

@@ -73,6 +73,33 @@ class IngestReport(Report, kw_only=True):
         return 65 if bad and not self.allow_quarantine else 0
 
 
+class DrainReport(Report, kw_only=True):
+    """What a drain brought from a spool into the log."""
+
+    verb: str = "drain"
+    spool: str = ""
+    skipped: str = ""
+    """Why the drain did nothing, if it did."""
+    files: int = 0
+    """Journal files that are in the log and were removed."""
+    records: int = 0
+    bytes: int = 0
+    """Of the records."""
+    segments: int = 0
+    torn: int = 0
+    """Records that a writer which died had not written whole; nobody was told that they are stored."""
+    quarantined_new: int = 0
+    quarantined_still: int = 0
+    quarantine: list[QuarantinedSource] = []
+    """What was handed to the spool and is no record, and torn ends."""
+    fact_version: int = 0
+    rows_before: int = 0
+
+    def exit_code(self) -> int:
+        """65 when something was handed in that is no record; a torn end is none."""
+        return 65 if self.quarantined_new + self.quarantined_still else 0
+
+
 class RebuildReport(Report, kw_only=True):
     """Counts of the three tables, and what this rebuild did to them."""
 
@@ -150,6 +177,70 @@ class VerifyReport(Report, kw_only=True):
     def exit_code(self) -> int:
         """65 when something differs."""
         return 65 if self.differences else 0
+
+
+class Stock(msgspec.Struct, kw_only=True, frozen=True):
+    """What lies in the store for a dataset, before or after maintenance."""
+
+    segments: dict[str, int] = {}
+    """Visible segments by level."""
+    segment_directories: int = 0
+    """Of segments, visible or not."""
+    rows: int = 0
+    """Facts."""
+    fact_version: int = 0
+    bytes: dict[str, int] = {}
+    """By layer: events, storyline, receipts; all that lies there."""
+    versions: dict[str, int] = {}
+    """Versions of Lance datasets: of all segments together, of each table of the visible generation, of the receipts."""
+    fragments: dict[str, int] = {}
+    """Pieces of each table and of the receipts."""
+    generations: int = 0
+    """Directories of table generations."""
+
+
+class Merged(msgspec.Struct, kw_only=True):
+    """Neighbouring segments that became one, or would."""
+
+    into: str
+    """Id of the new segment; in a dry run a name for it."""
+    level: int
+    segments: list[str]
+    rows: int
+    bytes: int
+    """Of the segments that were merged, as they lie; of one that a dry run only thinks of, the sum of its parts."""
+    bytes_after: int = 0
+
+
+class Removed(msgspec.Struct, kw_only=True):
+    """Something that nobody could reach for the retention, and its bytes."""
+
+    kind: str
+    """`segment`, `generation` or `versions`."""
+    name: str
+    versions: list[int] = []
+    bytes: int = 0
+
+
+class MaintainReport(Report, kw_only=True):
+    """What a maintenance did; with `dry_run` what it would do."""
+
+    verb: str = "maintain"
+    before: Stock = Stock()
+    after: Stock = Stock()
+    merged: list[Merged] = []
+    indexed: list[str] = []
+    """`segment <id>`, or `<table>.<index>`."""
+    rewritten: list[str] = []
+    """Tables and receipts that were written anew, in fewer pieces."""
+    retired: list[str] = []
+    """Things that nobody can reach since now: they stay for the retention."""
+    removed: list[Removed] = []
+    removed_bytes: int = 0
+    waiting: int = 0
+    """Things that nobody can reach, for less than the retention."""
+    skipped: list[str] = []
+    """What was left as it was, and why."""
 
 
 class QuarantineReport(Report, kw_only=True):

@@ -1,7 +1,7 @@
 """What may be deleted, and since when nobody can reach it: `ops/<dataset>/retired/` (design 6).
 
-A record is written before the swap that drops a thing, and on first sight of what a killed writer left. Its age is that of its file,
-by the clock of the store; the data itself is never asked for a time.
+A record is written before the swap that drops a thing, and on first sight of what a killed writer left. Its age is that of its
+file, by the clock of the store; the data itself is never asked for a time.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -22,15 +22,19 @@ from chronicle.events.manifest import EventWriterFence, Manifest, Segment
 from chronicle.events.record import EventRecord, timed
 from chronicle.events.row import ENCODE, SCHEMA, EventColumns, row_of
 from chronicle.events.snapshot import LogSnapshot, LogStats
-from chronicle.layout import MANIFEST, MANIFEST_LOCK, segment_path
+from chronicle.layout import MANIFEST, MANIFEST_LOCK, going_path, segment_path
 from chronicle.storage import files, lanceio, objects
 from chronicle.storage.feed import Feed
+
+if TYPE_CHECKING:
+    from chronicle.reports import MaintainReport
 
 __all__ = ["Ambient", "AppendReport", "EventWriter", "EventWriterFence", "LogSnapshot", "LogStats", "RawEventLanceStore"]
 
 PUBLISH_ATTEMPTS = 20
 LONGEST_PAUSE = 0.5
 CHUNK_BYTES = 8 << 20
+WEEK_SECONDS = 7 * 86400.0
 
 
 def _now_ms() -> int:
@@ -116,6 +120,35 @@ class RawEventLanceStore:
         if version is None:
             version = self.manifest().fact_version if self.exists() else 0
         return AppendReport(rows, version, segment)
+
+    def maintain(
+        self,
+        *,
+        compact: bool = True,
+        index: bool = True,
+        vacuum: bool = True,
+        full: bool = False,
+        retention_seconds: float = WEEK_SECONDS,
+        retired: str | None = None,
+        dry_run: bool = False,
+    ) -> MaintainReport:
+        """Merge, index and tidy up the log (design 6); no row, order or `fact_version` changes.
+
+        `retired`: where the records of unreachable things lie, by default beside the log. Raises NotFoundError where
+        there is no log, IntegrityError where rows would change: then nothing was replaced.
+        """
+        from chronicle.events.maintenance import LogMaintenance
+        from chronicle.events.vacuum import vacuum_log
+        from chronicle.reports import MaintainReport
+        from chronicle.retired import Retired
+        from chronicle.vacuum import Vacuum
+
+        report = MaintainReport(dry_run=dry_run)
+        records = Retired(retired or f"{self.events.rpartition('/')[0]}/retired")
+        LogMaintenance(self, records, report).tend(compact=compact, index=index, full=full)
+        if vacuum:
+            vacuum_log(self, Vacuum.begin(records, retention_seconds, report))
+        return report
 
     def snapshot(self) -> LogSnapshot:
         """Pin the log as it is now. Raises NotFoundError or IntegrityError as `manifest` does."""
@@ -252,6 +285,7 @@ class EventWriter:
                     raise
                 ambient.sleep(ambient.rng.uniform(0, min(LONGEST_PAUSE, 0.005 * 2**attempt)))
                 self._activate()
+                self._require_spared(segment)
             except PublicationChanged:
                 self._undecided = False
                 raise
@@ -261,6 +295,19 @@ class EventWriter:
                 if last:
                     raise
         raise AssertionError("unreachable")
+
+    def _require_spared(self, segment: Segment) -> None:
+        """Raise StaleFence where a vacuum without retention is removing the segment, or has.
+
+        It sets its mark before it takes the fence, so whoever re-activates after it sees the mark, or nothing left.
+        """
+        path = segment_path(self._store.events, segment.id)
+        if files.exists(going_path(self._store.events, segment.id)) or not files.exists(f"{path}/_versions"):
+            raise StaleFence(
+                f"segment {segment.id} was removed by `maintain` before it could be shown",
+                hint="run again: nothing of it was shown; give `maintain` a longer --retention",
+                id=segment.id,
+            )
 
     def _publication(self, manifest: Manifest | None, segment: Segment) -> Manifest:
         if manifest is None:

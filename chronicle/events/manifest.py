@@ -6,7 +6,7 @@ there already: a repeat after a lost reply is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -135,7 +135,7 @@ def activate(manifest: Manifest | None, writer_id: str, requested: EventWriterFe
         manifest,
         revision=manifest.revision + 1,
         active_writer=ActiveWriter(fence.epoch, fence.writer_id),
-        segments=tuple(_sealed(segment) for segment in manifest.segments),
+        segments=tuple(sealed(segment) for segment in manifest.segments),
     )
 
 
@@ -176,7 +176,7 @@ def seal(manifest: Manifest, fence: EventWriterFence, ids: Iterable[str]) -> Man
     known = {segment.id for segment in manifest.segments}
     if not wanted <= known:
         raise PublicationChanged(f"segments {sorted(wanted - known)} are not in the event manifest", hint="run again")
-    segments = tuple(_sealed(s) if s.id in wanted else s for s in manifest.segments)
+    segments = tuple(sealed(s) if s.id in wanted else s for s in manifest.segments)
     return manifest if segments == manifest.segments else _shown(manifest, segments)
 
 
@@ -200,6 +200,18 @@ def replace_group(manifest: Manifest, fence: EventWriterFence, expected: Sequenc
     return _shown(manifest, (*manifest.segments[:start], replacement, *rest))
 
 
+def maintained(
+    manifest: Manifest, writer_id: str, change: Callable[[Manifest, EventWriterFence], Manifest]
+) -> Manifest:
+    """Take the fence and apply a change under it, as one new manifest; the same one where the change is there already.
+
+    So maintenance holds the fence for one swap only, and an ingest at work re-activates at its next one.
+    """
+    taken = activate(manifest, writer_id)
+    changed = change(taken, fence_of(taken))
+    return manifest if changed is taken else msgspec.structs.replace(changed, revision=manifest.revision + 1)
+
+
 def _run_of(segments: tuple[Segment, ...], expected: tuple[Segment, ...]) -> int:
     for start in range(len(segments) - len(expected) + 1):
         if expected and segments[start : start + len(expected)] == expected:
@@ -221,7 +233,8 @@ def _place(manifest: Manifest, segment_id: str) -> int | None:
     return next((at for at, segment in enumerate(manifest.segments) if segment.id == segment_id), None)
 
 
-def _sealed(segment: Segment) -> Segment:
+def sealed(segment: Segment) -> Segment:
+    """The same segment, closed for good."""
     return segment if segment.sealed else msgspec.structs.replace(segment, sealed=True)
 
 

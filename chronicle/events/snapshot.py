@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
@@ -12,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from chronicle.errors import IntegrityError, NotFoundError
-from chronicle.events.manifest import Manifest, Segment
+from chronicle.events.manifest import Manifest, Segment, decode
 from chronicle.events.record import EventRecord
 from chronicle.events.row import COLUMNS, SCHEMA, record_of, rows_of
-from chronicle.layout import segment_path
-from chronicle.storage import files, lanceio
+from chronicle.layout import MANIFEST, MANIFEST_LOCK, segment_path
+from chronicle.storage import files, lanceio, objects
 
 MAX_BATCH_ROWS = 1024
 MIN_BATCH_ROWS = 16
@@ -112,7 +113,7 @@ class LogSnapshot:
             low, high = np.searchsorted(ordered, [start, end])
             if low < high:
                 local = (ordered[low:high] - start).tolist()
-                with lanceio.translated(self._path(at), reading=True):
+                with self._reading(at):
                     parts.append(self.dataset(at).take(local, columns=list(columns)))
         table = pa.concat_tables(parts)
         return table if np.array_equal(wanted, ordered) else table.take(pa.array(places))
@@ -173,10 +174,8 @@ class LogSnapshot:
         """The pinned Lance dataset of the segment at place `at`, checked against the manifest."""
         if at not in self._open:
             segment = self.segments[at]
-            try:
+            with self._reading(at):
                 dataset = lanceio.open_version(self._path(at), segment.version)
-            except NotFoundError as error:
-                raise self._damaged(at, f"version {segment.version} is gone") from error
             if not dataset.schema.equals(SCHEMA):
                 raise self._damaged(at, "its columns are not those of an event log")
             rows = dataset.count_rows()
@@ -184,6 +183,29 @@ class LogSnapshot:
                 raise self._damaged(at, f"it holds {rows} rows, the manifest says {segment.rows}")
             self._open[at] = dataset
         return self._open[at]
+
+    @contextmanager
+    def _reading(self, at: int) -> Iterator[None]:
+        """Translate errors; what is missing is damage, or a log that maintenance has changed since this snapshot."""
+        segment = self.segments[at]
+        try:
+            with lanceio.translated(self._path(at), reading=True):
+                yield
+        except (IntegrityError, NotFoundError) as error:
+            if not self._is_named_now(segment):
+                raise NotFoundError(
+                    f"fact_version {self.fact_version} of {self._events} is not kept any more: segment {segment.id} was merged "
+                    "with others and removed",
+                    hint="run again; give `maintain` a longer --retention than reading takes",
+                    id=segment.id,
+                ) from error
+            if isinstance(error, IntegrityError):
+                raise
+            raise self._damaged(at, f"version {segment.version} is gone") from error
+
+    def _is_named_now(self, segment: Segment) -> bool:
+        data, _ = objects.atomic_object(f"{self._events}/{MANIFEST}", MANIFEST_LOCK).read()
+        return data is None or segment in decode(data).segments
 
     def _path(self, at: int) -> str:
         return segment_path(self._events, self.segments[at].id)
@@ -201,15 +223,14 @@ class LogSnapshot:
                 yield at, (max(first, start), min(end, stop))
 
     def _batches(self, at: int, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        path = self._path(at)
         dataset = self.dataset(at)
-        with lanceio.translated(path, reading=True):
+        with self._reading(at):
             scanner = dataset.scanner(
                 batch_size=_batch_rows(dataset), io_buffer_size=IO_BUFFER_BYTES, scan_in_order=True, **options
             )
             batches = iter(scanner.to_batches())
         while True:
-            with lanceio.translated(path, reading=True):
+            with self._reading(at):
                 batch = next(batches, None)
             if batch is None:
                 return

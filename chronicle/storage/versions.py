@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from chronicle.errors import IntegrityError
+from chronicle.errors import IntegrityError, NotFoundError
 from chronicle.storage import files, lanceio
 
 _TAG = "chronicle-v"
@@ -17,9 +17,12 @@ _TAG = "chronicle-v"
 
 def versions_of(uri: str) -> list[int]:
     """All versions of a dataset, oldest first; none where there is no dataset."""
-    if not files.exists(f"{uri}/_versions"):
+    if not files.exists(uri):
         return []
-    dataset = lanceio.open_latest(uri)
+    try:
+        dataset = lanceio.open_latest(uri)
+    except NotFoundError:  # only what a killed first writer left
+        return []
     with lanceio.translated(uri, reading=True):
         return sorted(int(version["version"]) for version in dataset.versions())
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from chronicle.errors import CommitStateUnknown, CurrentConflict, IntegrityError
+from chronicle.errors import ChronicleError, CommitStateUnknown, CurrentConflict, IntegrityError
 from chronicle.layout import TABLES, generation_path, objects_path
 from chronicle.projection.schemas import ENCODE, SCHEMAS
 from chronicle.storage import files, lanceio
@@ -62,10 +62,14 @@ class StorylineWriter:
             versions = self._write(generation, dict.fromkeys(TABLES, 0), batches)
             snapshot = self._snapshot(generation, versions, projection)
             files.sync_tree(folder)
+        except BaseException:
+            files.remove_tree(folder)
+            raise
+        try:
             self._publish(snapshot)
         except CommitStateUnknown:
             raise
-        except BaseException:
+        except ChronicleError:  # it did not land; after an interruption nobody knows, and vacuum finds out
             files.remove_tree(folder)
             raise
         return snapshot
@@ -82,12 +86,22 @@ class StorylineWriter:
         if self.took_over:
             return self.rebuild(_chained(self._kept(self.pinned, frozenset(remove_ids)), batches), projection)
         generation = self.pinned.table_generation
-        versions = {}
-        for table, version in self.pinned.versions.items():
-            uri = generation_path(self.root, generation, table)
-            versions[table] = _deleted(uri, _restored(uri, version), remove_ids)
+        versions = {
+            table: _deleted(generation_path(self.root, generation, table), version, remove_ids)
+            for table, version in self.restored().items()
+        }
         versions = self._write(generation, versions, batches)
         return self.advance(versions, projection)
+
+    def restored(self) -> dict[str, int]:
+        """Versions of the tables with the visible rows that are the latest: what a dead writer left above them is put away."""
+        if self.pinned is None:
+            raise ValueError("nothing is committed yet")
+        generation = self.pinned.table_generation
+        return {
+            table: _restored(generation_path(self.root, generation, table), version)
+            for table, version in self.pinned.versions.items()
+        }
 
     def advance(self, versions: Mapping[str, int], projection: Projection | None) -> Snapshot:
         """Commit other versions of the tables of the visible generation, written under this lease (also by maintenance)."""
@@ -230,12 +244,10 @@ def _chained(*parts: Iterable[Batches]) -> Iterator[Batches]:
 def _objects(root: str) -> int:
     """The version of `objects.lance`, which the peer wants even though we keep every value in its cell (physical.md 2.5)."""
     uri = objects_path(root)
-    module = lanceio.lance()
     if files.exists(os.path.join(uri, "_versions")):
-        with lanceio.translated(uri, reading=True):
-            return int(module.dataset(uri).version)
+        return int(lanceio.open_latest(uri).version)
     files.remove_tree(uri)
-    version = lanceio.create(uri, _objects_schema(module), ())
+    version = lanceio.create(uri, _objects_schema(lanceio.lance()), ())
     files.sync_tree(uri)
     return version
 
