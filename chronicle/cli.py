@@ -39,7 +39,15 @@ PROFILE = click.Option(
     ["--profile"], type=click.Choice(("seed", "peer")), default="seed", show_default=True, help="Dialect of Storyline files."
 )
 FULL = click.Option(["--full"], is_flag=True, help="Write the tables anew from all facts.")
+SPOOL = click.Argument(["spool"], metavar="SPOOL")
 REASONING = click.Option(["--reasoning"], is_flag=True, help="Show reasoning too, in a collapsed block.")
+COMPACT = click.Option(["--compact"], is_flag=True, help="Merge small pieces. Without any of these three: all of them.")
+INDEX = click.Option(["--index"], is_flag=True, help="Build indices.")
+VACUUM = click.Option(["--vacuum"], is_flag=True, help="Remove what nobody can reach any more.")
+FULL_COMPACT = click.Option(["--full"], is_flag=True, help="Merge the whole log into one segment.")
+RETENTION = click.Option(
+    ["--retention"], metavar="T", help="Keep what nobody can reach for so long: 7d, 12h, 30m or 0.  [default: 7d]"
+)
 TO = click.Option(["--to"], required=True, metavar="PATH", help="Directory outside the lake.")
 EXACT = click.Option(["--exact"], is_flag=True, help="Give back the bytes that came in.")
 ALL_VERSIONS = click.Option(["--all-versions"], is_flag=True, help="With --exact: superseded sources too.")
@@ -129,6 +137,55 @@ def materialize(call: Call, reasoning: bool) -> Report:
         return run(
             MaterializeOptions(
                 paths=call.paths, reasoning=reasoning or call.settings.reasoning, dry_run=call.dry_run, progress=progress
+            )
+        )
+
+
+@verb(app, "drain", SPOOL, changes=True)
+def drain(call: Call, spool: str) -> Report:
+    """Bring a spool into the facts. Takes what live producers have written there, and removes it once it is in the log."""
+    from chronicle.drain import drain as run
+    from chronicle.options import DrainOptions
+
+    with call.console.progress("drain") as progress:
+        return run(
+            DrainOptions(
+                paths=call.paths,
+                spool=spool,
+                batch_bytes=call.settings.limits.batch_bytes,
+                dry_run=call.dry_run,
+                progress=progress,
+            )
+        )
+
+
+@verb(app, "maintain", COMPACT, INDEX, VACUUM, FULL_COMPACT, RETENTION, changes=True)
+def maintain(call: Call, compact: bool, index: bool, vacuum: bool, full: bool, retention: str | None) -> Report:
+    """Merge, index and tidy up. No fact, no row and no byte that anybody can read changes.
+
+    Small segments become large ones, tables and receipts are written in fewer pieces, indices are built, and what
+    nobody could reach for the retention is removed.
+    """
+    from chronicle.maintain import maintain as run
+    from chronicle.options import MaintainOptions
+    from chronicle.settings import duration
+
+    seconds = call.settings.retention_seconds() if retention is None else duration(retention)
+    if seconds is None:
+        raise UsageError(f"--retention {retention!r} is not a duration", hint="write 7d, 12h, 30m or 0")
+    everything = not (compact or index or vacuum)
+    with call.console.progress("maintain") as progress:
+        return run(
+            MaintainOptions(
+                paths=call.paths,
+                compact=compact or full or everything,
+                index=index or everything,
+                vacuum=vacuum or everything,
+                full=full,
+                retention_seconds=seconds,
+                lease_seconds=call.settings.lease_seconds,
+                dry_run=call.dry_run,
+                progress=progress,
             )
         )
 

@@ -72,8 +72,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whether Markdown shows reasoning."""
     lease_seconds: float = 60.0
     """How long the lease of a table writer must stand still before another takes over, where no lock says more."""
+    retention: str | float = "7d"
+    """How long `maintain` keeps what nobody can reach any more: seconds, or a number with s, m, h or d."""
     limits: Limits = Limits()
     schedule: Schedule = Schedule()
+
+    def retention_seconds(self) -> float:
+        """The retention in seconds. Raises ConfigError where it is not a duration."""
+        seconds = duration(str(self.retention))
+        if seconds is None:
+            raise ConfigError(f"retention {self.retention!r} is not a duration", hint="write 7d, 12h, 30m or 0")
+        return seconds
 
     def lake_path(self) -> str:
         """The lake as an absolute path. Raises UsageError when none is given."""

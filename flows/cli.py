@@ -98,6 +98,7 @@ def _options(call: Call, **values: object) -> PipelineOptions:
         "max_ratio": limits.max_ratio,
         "batch_bytes": limits.batch_bytes,
         "lease_seconds": settings.lease_seconds,
+        "retention_seconds": settings.retention_seconds(),
         "dry_run": call.dry_run,
     }
     return PipelineOptions(**shared, **values)  # type: ignore[arg-type]
