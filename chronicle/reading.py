@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chronicle import identity
-from chronicle.errors import InputError
+from chronicle.errors import InputError, NotFoundError
 from chronicle.events.imported import Stat
 from chronicle.storage.files import translated
 from chronicle.storage.listing import SourceFile
+from chronicle.storage.uri import is_s3
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -66,6 +67,8 @@ class ChangedWhileRead(Exception):
 
 def stat_of(file: SourceFile) -> Stat:
     """The stat that listing saw."""
+    if file.etag:
+        return Stat(size=file.size, etag=file.etag, last_modified=file.last_modified)
     return Stat(size=file.size, mtime_ns=file.mtime_ns, ctime_ns=file.ctime_ns, inode=file.inode)
 
 
@@ -74,6 +77,8 @@ def read_source(file: SourceFile, limits: Limits) -> SourceBytes:
 
     Raises ChangedWhileRead, UnreadableSource (`too-large`, `truncated`, `unreadable`), NotFoundError (gone).
     """
+    if is_s3(file.path):
+        return _read_object(file, limits)
     with translated(file.path):
         try:
             handle = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -105,6 +110,24 @@ def unpack(raw: bytes, stat: Stat, limits: Limits) -> SourceBytes:
     except InputError as error:
         raise UnreadableSource(error, raw=raw, stat=stat, source_id=identity.source_id(raw)) from error
     return SourceBytes(raw=raw, data=data, stat=stat, source_id=identity.source_id(data))
+
+
+def _read_object(file: SourceFile, limits: Limits) -> SourceBytes:
+    """Read an object whole. Bytes and stat are of one answer, so they belong together whatever the listing saw."""
+    from chronicle.storage import s3source
+
+    try:
+        if file.size > limits.max_bytes:
+            stat, source_id = s3source.digest(file.path)
+            raise UnreadableSource(_too_large(stat.size, limits), raw=None, stat=stat, source_id=source_id)
+        raw, stat = s3source.fetch(file.path)
+    except s3source.Denied as error:
+        raise _unopened(file) from error
+    except NotFoundError as error:
+        raise ChangedWhileRead(file.key) from error
+    if len(raw) > limits.max_bytes:
+        raise UnreadableSource(_too_large(len(raw), limits), raw=None, stat=stat, source_id=identity.source_id(raw))
+    return unpack(raw, stat, limits)
 
 
 def _stat(found: os.stat_result, began_ns: int) -> Stat:

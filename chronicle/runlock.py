@@ -43,9 +43,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
 class RunLock:
     """A dataset's run.json, held: it beats on a thread of its own until `release`."""
 
-    def __init__(
-        self, target: AtomicObject, flock: Lock, record: RunRecord, *, beat_seconds: float = BEAT_SECONDS
-    ) -> None:
+    def __init__(self, target: AtomicObject, flock: Lock, record: RunRecord, *, beat_seconds: float = BEAT_SECONDS) -> None:
         self.record = record
         self._target = target
         self._flock = flock

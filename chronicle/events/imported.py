@@ -34,7 +34,10 @@ _json = msgspec.json.Encoder().encode
 
 
 class Stat(msgspec.Struct, omit_defaults=True):
-    """What identifies one state of a local file without opening it. Times in ns since 1970."""
+    """What identifies one state of a file without opening it.
+
+    Of a local file size, times (ns since 1970) and inode; of an object size, ETag, version and time of its last change.
+    """
 
     size: int
     mtime_ns: int = 0
@@ -42,10 +45,21 @@ class Stat(msgspec.Struct, omit_defaults=True):
     inode: int = 0
     racy: bool = False
     """Written so shortly before it was read that a later write may leave the same stat."""
+    etag: str = ""
+    """As the store says it, without quotes: opaque, never a digest."""
+    version_id: str = ""
+    """Blank where the bucket keeps no versions, and in listings, which do not say it."""
+    last_modified: str = ""
+    """UTC, whole seconds, ISO 8601."""
 
     def same_file_state(self, other: Stat) -> bool:
         """Whether both describe the same state of the same file."""
-        return (self.size, self.mtime_ns, self.ctime_ns, self.inode) == (other.size, other.mtime_ns, other.ctime_ns, other.inode)
+        if self.version_id and other.version_id and self.version_id != other.version_id:
+            return False
+        return self._state() == other._state()
+
+    def _state(self) -> tuple[int, int, int, int, str, str]:
+        return self.size, self.mtime_ns, self.ctime_ns, self.inode, self.etag, self.last_modified
 
 
 class Prefix(msgspec.Struct):

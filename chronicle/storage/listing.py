@@ -1,6 +1,7 @@
 """What a SOURCE of an ingest names: files with their source keys and stats (design 4.2 "Source key", 4.4).
 
-Local disk only. A key is text: the canonical URI of the file, or `NAME/<relative path>` where the user names the root.
+A key is text: the canonical URI of the file, or `NAME/<relative path>` where the user names the root. This module lists local
+disks, `s3listing` object stores.
 """
 
 from __future__ import annotations
@@ -15,18 +16,23 @@ from glob import glob, has_magic
 from chronicle.errors import NotFoundError, UsageError
 from chronicle.layout import is_safe_segment
 from chronicle.storage.files import from_oserror, translated
+from chronicle.storage.uri import is_s3
 
 TAKEN_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson", ".md", ".sse", ".har"})
 _COMPRESSED = frozenset({".gz", ".zst"})
 _NAMED = re.compile(r"(?P<name>[^=/]+)=(?P<path>.+)\Z", re.DOTALL)
 STDIN = "-"
+HEAD_BYTES = 1 << 16
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """ELOOP: links that lead to each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file that a SOURCE names. `size` in bytes, times in ns since 1970."""
+    """One file that a SOURCE names. `size` in bytes, times in ns since 1970.
+
+    An object has no ctime and no inode, but `etag` and `last_modified` (UTC, ISO 8601).
+    """
 
     key: str
     root: str
@@ -37,6 +43,12 @@ class SourceFile:
     inode: int
     named: bool
     """Named by itself, not met in a walk."""
+    etag: str = ""
+    last_modified: str = ""
+
+    def is_same_file(self, other: SourceFile) -> bool:
+        """Whether both are one file, under whatever path."""
+        return (self.inode, self.path if not self.inode else "") == (other.inode, other.path if not other.inode else "")
 
 
 @dataclass(slots=True)
@@ -48,16 +60,23 @@ class Listing:
     warnings: list[str] = field(default_factory=list)
     stdin: bool = False
 
+    def ignore(self, name: str) -> None:
+        """Count a file that is not taken, by its suffix."""
+        suffix = os.path.splitext(name)[1]
+        self.ignored[suffix] = self.ignored.get(suffix, 0) + 1
+
 
 @dataclass(frozen=True, slots=True)
-class _Root:
+class Root:
+    """Where a SOURCE begins."""
+
     key: str
     """What keys of files below begin with."""
     path: str
 
 
 def list_sources(sources: tuple[str, ...], lake: str) -> Listing:
-    """Expand SOURCEs: files, directories, globs, `NAME=PATH`, `-`.
+    """Expand SOURCEs: files, directories, globs, their like in an object store (`s3://…`), `NAME=PATH`, `-`.
 
     Walks leave out the lake, hidden files and `*.lance`, and do not follow directory links.
     Raises NotFoundError for a path or glob that names nothing, UsageError for a NAME that is not allowed.
@@ -67,11 +86,11 @@ def list_sources(sources: tuple[str, ...], lake: str) -> Listing:
         if source == STDIN:
             listing.stdin = True
         else:
-            _expand(source, os.path.realpath(lake), listing)
+            _expand(source, lake, listing)
     unique: dict[str, SourceFile] = {}
     for file in listing.files:
         known = unique.setdefault(file.key, file)
-        if known.inode != file.inode:
+        if not known.is_same_file(file):
             listing.warnings.append(f"{key_text(file.path)}: left out, {key_text(known.path)!r} has the one source key of both")
         elif file.named:
             unique[file.key] = file
@@ -81,12 +100,16 @@ def list_sources(sources: tuple[str, ...], lake: str) -> Listing:
 
 def file_at(key: str) -> SourceFile | None:
     """The file that a source key names as a canonical URI, if it is there; None for other keys."""
+    if is_s3(key):
+        from chronicle.storage import s3listing
+
+        return s3listing.file_at(key)
     path = key.removeprefix("file://")
     if path == key:
         return None
     listing = Listing()
     try:
-        _take(path, _Root(key=f"file://{os.path.dirname(path)}".rstrip("/"), path=os.path.dirname(path)), listing, named=True)
+        _take(path, Root(key=f"file://{os.path.dirname(path)}".rstrip("/"), path=os.path.dirname(path)), listing, named=True)
     except NotFoundError:
         return None
     return listing.files[0] if listing.files else None
@@ -99,6 +122,18 @@ def key_text(path: str) -> str:
 
 def _expand(source: str, lake: str, listing: Listing) -> None:
     name, path = _split_name(source)
+    before = len(listing.files)
+    if is_s3(path):
+        from chronicle.storage import s3listing
+
+        s3listing.expand(path, name, lake, listing)
+    else:
+        _expand_local(source, name, path, os.path.realpath(lake), listing)
+    if len(listing.files) == before:
+        listing.warnings.append(f"{source}: no file to ingest in it")
+
+
+def _expand_local(source: str, name: str, path: str, lake: str, listing: Listing) -> None:
     if path.startswith("file://"):
         path = path.removeprefix("file://")
     if os.path.lexists(path):
@@ -110,18 +145,20 @@ def _expand(source: str, lake: str, listing: Listing) -> None:
     else:
         matches, root = [], path
     if not matches:
-        raise NotFoundError(f"source {source!r} does not exist", hint="check the path, or the glob", source=source)
+        raise no_such_source(source)
     resolved = os.path.realpath(root)
-    base = _Root(key=name or f"file://{key_text(resolved)}".rstrip("/"), path=resolved)
-    before = len(listing.files)
+    base = Root(key=name or f"file://{key_text(resolved)}".rstrip("/"), path=resolved)
     for match in matches:
         absolute = os.path.join(resolved, os.path.relpath(match, root)) if match != root else resolved
         if os.path.isdir(absolute):
             _walk(absolute, base, lake, listing)
         else:
             _take(absolute, base, listing, named=True)
-    if len(listing.files) == before:
-        listing.warnings.append(f"{source}: no file to ingest in it")
+
+
+def no_such_source(source: str) -> NotFoundError:
+    """What to raise for a SOURCE that names nothing."""
+    return NotFoundError(f"source {source!r} does not exist", hint="check the path, or the glob", source=source)
 
 
 def _split_name(source: str) -> tuple[str, str]:
@@ -144,7 +181,7 @@ def _fixed_directory(pattern: str) -> str:
     return os.sep.join(fixed) or (os.sep if pattern.startswith(os.sep) else ".")
 
 
-def _walk(top: str, root: _Root, lake: str, listing: Listing) -> None:
+def _walk(top: str, root: Root, lake: str, listing: Listing) -> None:
     pending = [top]
     while pending:
         directory = pending.pop()
@@ -160,21 +197,21 @@ def _walk(top: str, root: _Root, lake: str, listing: Listing) -> None:
                     pending.append(entry.path)
             elif entry.is_symlink() and os.path.isdir(entry.path):
                 listing.warnings.append(f"{key_text(entry.path)}: link to a directory, not followed")
-            elif _is_taken(entry.name):
+            elif is_taken(entry.name):
                 _take(entry.path, root, listing, named=False)
             else:
-                suffix = os.path.splitext(entry.name)[1]
-                listing.ignored[suffix] = listing.ignored.get(suffix, 0) + 1
+                listing.ignore(entry.name)
 
 
-def _is_taken(name: str) -> bool:
+def is_taken(name: str) -> bool:
+    """Whether a walk takes files of this name."""
     stem, suffix = os.path.splitext(name)
     if suffix in _COMPRESSED:
         suffix = os.path.splitext(stem)[1]
     return not suffix or suffix in TAKEN_SUFFIXES
 
 
-def _take(path: str, root: _Root, listing: Listing, *, named: bool) -> None:
+def _take(path: str, root: Root, listing: Listing, *, named: bool) -> None:
     try:
         found = os.stat(path)
     except OSError as error:
@@ -188,7 +225,7 @@ def _take(path: str, root: _Root, listing: Listing, *, named: bool) -> None:
         listing.warnings.append(f"{key_text(path)}: not a regular file, left out")
         return
     if not named and path.endswith(".md") and not _looks_like_agenticmd(path):
-        listing.ignored[".md"] = listing.ignored.get(".md", 0) + 1
+        listing.ignore(path)
         return
     relative = key_text(os.path.relpath(path, root.path))
     listing.files.append(
@@ -208,9 +245,12 @@ def _take(path: str, root: _Root, listing: Listing, *, named: bool) -> None:
 def _looks_like_agenticmd(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            head = file.read(1 << 16)
+            head = file.read(HEAD_BYTES)
     except OSError:
         return True  # let the reader say what is wrong with it
+    return is_agenticmd(head)
+
+
+def is_agenticmd(head: bytes) -> bool:
+    """Whether a Markdown file that begins so is one of ours or the peer's: its HEAD_BYTES tell."""
     return b"<!-- persisting:block" in head or re.search(rb"^format:\s*persisting\s*$", head, re.MULTILINE) is not None
-
-

@@ -34,6 +34,7 @@ _LONGEST_PAUSE = 3.0
 
 Result = TypeVar("Result")
 
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """What an answer says about an object. `etag` is opaque and quoted as it came; `modified` counts whole seconds."""
@@ -127,9 +128,10 @@ class Client:
             for key in left:
                 self.delete(bucket, key)
 
-    def objects(self, bucket: str, prefix: str, *, limit: int | None = None) -> Iterator[Listed]:
+    def objects(self, bucket: str, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[Listed]:
         """Objects whose keys begin with `prefix`, in order of their keys, as the store has them now."""
-        for page in self._pages(bucket, prefix, "", limit):
+        extra = {"StartAfter": start_after} if start_after else {}
+        for page in self._pages(bucket, prefix, limit, **extra):
             for one in page.get("Contents", ()):
                 yield Listed(one["Key"], int(one["Size"]), str(one.get("ETag", "")), _seconds(one["LastModified"]))
 
@@ -137,13 +139,12 @@ class Client:
         """Names directly below `prefix` (empty, or ending in a slash): (objects, directories)."""
         files: list[str] = []
         folders: list[str] = []
-        for page in self._pages(bucket, prefix, "/", None):
+        for page in self._pages(bucket, prefix, None, Delimiter="/"):
             files += (one["Key"][len(prefix) :] for one in page.get("Contents", ()))
             folders += (one["Prefix"][len(prefix) : -1] for one in page.get("CommonPrefixes", ()))
         return [name for name in files if name], [name for name in folders if name]
 
-    def _pages(self, bucket: str, prefix: str, delimiter: str, limit: int | None) -> Iterator[dict[str, Any]]:
-        extra: dict[str, Any] = {"Delimiter": delimiter} if delimiter else {}
+    def _pages(self, bucket: str, prefix: str, limit: int | None, **extra: Any) -> Iterator[dict[str, Any]]:
         if limit is not None:
             extra["MaxKeys"] = limit
         while True:
@@ -297,7 +298,6 @@ def _head(answer: dict[str, Any]) -> Head:
         modified=_seconds(answer["LastModified"]),
         nonce=str(answer.get("Metadata", {}).get(NONCE, "")),
     )
-
 
 
 def _seconds(moment: datetime) -> int:

@@ -211,6 +211,4 @@ def _flocked(path: str, wait_seconds: float) -> Iterator[bool]:
 
 
 def _still_held(path: str, wait_seconds: float) -> CurrentConflict:
-    return CurrentConflict(
-        f"another writer has held {path} for {wait_seconds:g} s", hint="run again when it is done", path=path
-    )
+    return CurrentConflict(f"another writer has held {path} for {wait_seconds:g} s", hint="run again when it is done", path=path)
