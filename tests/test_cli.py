@@ -18,7 +18,7 @@ from tests.command import Outcome, chronicle
 
 VERBS = {
     "run", "ingest", "rebuild", "materialize", "export", "replay", "query", "stats", "list", "verify", "convert",
-    "quarantine", "receipts", "serve",
+    "quarantine", "receipts", "serve", "drain", "maintain",
 }  # fmt: skip
 
 
