@@ -5,6 +5,8 @@ No path and no clock is part of an identity of content: the same bytes have the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from blake3 import blake3
 
 ID_LENGTH = 32
@@ -24,6 +26,14 @@ def fingerprint(*fields: str) -> str:
 def digest(data: bytes) -> str:
     """The full BLAKE3 hex digest of some bytes."""
     return blake3(data).hexdigest()
+
+
+def digest_of(pieces: Iterable[bytes]) -> str:
+    """The digest of pieces as if they were joined."""
+    hasher = blake3()
+    for piece in pieces:
+        hasher.update(piece)
+    return hasher.hexdigest()
 
 
 def source_id(data: bytes) -> str:

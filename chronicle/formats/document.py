@@ -98,14 +98,18 @@ class Document:
     strict: bool = True
     """Whether every part is known to be JSON that any reader takes."""
 
-    @cached_property
-    def text(self) -> bytes:
-        """The document's own bytes."""
+    def pieces(self) -> list[bytes]:
+        """The document's own bytes, in pieces."""
         pieces = [self.opening]
         for part in self.parts:
             pieces += (part.lead, part.text)
         pieces.append(self.closing)
-        return b"".join(pieces)
+        return pieces
+
+    @cached_property
+    def text(self) -> bytes:
+        """The document's own bytes."""
+        return b"".join(self.pieces())
 
     @cached_property
     def skeleton(self) -> bytes:

@@ -29,11 +29,10 @@ class FactDocument:
     """bytes: a member that no reader could read."""
     after: bytes
 
-    @property
-    def bytes(self) -> bytes:
+    def pieces(self) -> list[bytes]:
         """The document's bytes in its source, separators before it and, for the last one, after it included."""
-        value = self.value if isinstance(self.value, bytes) else self.value.text
-        return self.before + value + self.after
+        value = [self.value] if isinstance(self.value, bytes) else self.value.pieces()
+        return [self.before, *value, self.after]
 
 
 @dataclass(slots=True)
@@ -167,7 +166,7 @@ def _assemble(document_id: str, copy: _Copy, wanted: Wanted) -> FactDocument | N
         cut=opened.cut or "",
         strict=copy.strict,
     )
-    if identity.digest(document.text) != closed.digest:
+    if identity.digest_of(document.pieces()) != closed.digest:
         return None
     return FactDocument(
         ordinal=copy.ordinal,
