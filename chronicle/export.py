@@ -18,7 +18,7 @@ from chronicle.errors import IntegrityError, UsageError
 from chronicle.formats import hub
 from chronicle.formats.story import StorylineDocument
 from chronicle.options import ExportOptions
-from chronicle.projection.fold import DocumentFold
+from chronicle.projection.fold import DocumentFold, FactDocument
 from chronicle.projection.sources import JOURNAL, KnownSource, SourceFold, wanted_documents
 from chronicle.reports import ExportReport
 from chronicle.storage import files
@@ -61,18 +61,17 @@ def check_target(options: ExportOptions) -> None:
 
 def exact_sources(
     snapshot: LogSnapshot, fold: SourceFold, sources: Mapping[str, KnownSource]
-) -> Iterator[tuple[str, bytes | None]]:
-    """(source id, its bytes) of the given sources; None for one that the facts do not give back byte for byte."""
+) -> Iterator[tuple[str, list[bytes] | None]]:
+    """(source id, its bytes in pieces) of the given sources; None where the facts do not give them back byte for byte."""
     assemblies = {source_id: _Assembly(source.documents) for source_id, source in sources.items()}
     parts_of = _links(fold, sources.values())
     wanted = wanted_documents(fold, fold.coverage(sources.values()))
     documents = DocumentFold(wanted, keep_opaque=True)
     for document in chain(documents.feed(facts.document_rows(snapshot)), documents.finish()):
-        data = document.bytes
         for source_id, end in parts_of[document.source_id]:
-            if document.locator < end and assemblies[source_id].take(document.locator, data):
-                whole = assemblies.pop(source_id).whole()
-                yield source_id, whole if identity.source_id(whole) == source_id else None
+            if document.locator < end and assemblies[source_id].take(document):
+                whole = assemblies.pop(source_id).pieces
+                yield source_id, whole if identity.digest_of(whole).startswith(source_id) else None
     yield from ((source_id, None) for source_id in sorted(assemblies))
 
 
@@ -81,19 +80,17 @@ class _Assembly:
     """Documents of one source on their way to its bytes, in order of their locators."""
 
     documents: int
-    _waiting: dict[int, bytes] = field(default_factory=dict)
-    _pieces: list[bytes] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
+    _next: int = 0
+    _waiting: dict[int, list[bytes]] = field(default_factory=dict)
 
-    def take(self, locator: int, data: bytes) -> bool:
+    def take(self, document: FactDocument) -> bool:
         """Take one document; True when the source is whole."""
-        self._waiting[locator] = data
-        while len(self._pieces) in self._waiting:
-            self._pieces.append(self._waiting.pop(len(self._pieces)))
-        return len(self._pieces) == self.documents
-
-    def whole(self) -> bytes:
-        """All bytes."""
-        return b"".join(self._pieces)
+        self._waiting[document.locator] = document.pieces()
+        while self._next in self._waiting:
+            self.pieces += self._waiting.pop(self._next)
+            self._next += 1
+        return self._next == self.documents
 
 
 def _links(fold: SourceFold, sources: Iterable[KnownSource]) -> dict[str, list[tuple[str, int]]]:
@@ -113,23 +110,26 @@ def _export_exact(options: ExportOptions, report: ExportReport) -> None:
     if options.all_versions:
         sources = {key: source for key, source in fold.known.items() if source.format != JOURNAL}
     targets = _exact_targets(fold, sources, all_versions=options.all_versions)
-    for source_id, data in exact_sources(snapshot, fold, sources):
-        if data is None:
+    for source_id, pieces in exact_sources(snapshot, fold, sources):
+        if pieces is None:
             raise IntegrityError(
                 f"the facts do not give back source {source_id}, last seen as {sources[source_id].keys[-1]}",
                 hint="`chronicle verify` lists all such; restore the log from a copy",
                 source_id=source_id,
             )
+        data = b"".join(pieces)
         for target in targets[source_id]:
             _write(options, report, target, data)
         report.documents += sources[source_id].documents
     report.skipped += [f"{key}: incomplete, it has no source.closed" for key in sorted(fold.begun.values())]
+    report.skipped += [f"{key}: incomplete, the facts do not hold all of it" for key in fold.broken()]
 
 
 def _exact_targets(fold: SourceFold, sources: Mapping[str, KnownSource], *, all_versions: bool) -> dict[str, list[str]]:
     """Source id -> relative paths. A superseded version lies beside its key's file as `<path>@<8 hex of the source id>`."""
     sizes = {source_id: source.size for source_id, source in fold.known.items()}
-    held = [receipt for receipt in fold.current.values() if fold.known[receipt.source_id].format != JOURNAL]
+    live = fold.live()
+    held = [receipt for receipt in fold.current.values() if receipt.source_id in live]
     paths = relative_targets(held, sizes)
     targets: dict[str, list[str]] = {source_id: [] for source_id in sources}
     for source_id, source in sources.items():
@@ -188,7 +188,8 @@ def _stories_by_source(
 
 def _converted_targets(fold: SourceFold, format: str) -> dict[str, list[str]]:
     """Source id -> relative paths: a source of this format keeps its name, another one changes its suffix."""
-    held = {key: receipt for key, receipt in fold.current.items() if fold.known[receipt.source_id].format != JOURNAL}
+    live = fold.live()
+    held = {key: receipt for key, receipt in fold.current.items() if receipt.source_id in live}
     paths = relative_targets(held.values(), {source_id: source.size for source_id, source in fold.known.items()})
     for key, path in paths.items():
         known = fold.known[held[key].source_id]

@@ -106,13 +106,31 @@ class SourceFold(msgspec.Struct, kw_only=True):
         found: dict[str, KnownSource] = {}
         for receipt in self.current.values():
             source = self.known.get(receipt.source_id)
-            if source is not None and source.format != JOURNAL:
+            if source is not None and source.format != JOURNAL and self._is_whole(source):
                 found[source.source_id] = source
         return found
+
+    def broken(self) -> list[str]:
+        """Keys whose current source the facts do not hold, or not with all that it continues; sorted."""
+        known = ((key, self.known.get(receipt.source_id)) for key, receipt in self.current.items())
+        return sorted(key for key, source in known if source is None or not self._is_whole(source))
+
+    def _is_whole(self, source: KnownSource) -> bool:
+        """Whether every source that it continues is known; facts of strangers may name one that is not, or go in a circle."""
+        seen = {source.source_id}
+        while source.prefix is not None:
+            before = self.known.get(source.prefix.source_id)
+            if before is None or before.source_id in seen:
+                return False
+            seen.add(before.source_id)
+            source = before
+        return True
 
     def chain(self, source: KnownSource) -> list[tuple[str, int]]:
         """Where a source's documents lie: (source id, end locator) of its own ones, then of its prefixes."""
         links = [(source.source_id, source.documents)]
+        if not self._is_whole(source):
+            return links
         while source.prefix is not None:
             links.append((source.prefix.source_id, source.prefix.documents))
             source = self.known[source.prefix.source_id]
