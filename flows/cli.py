@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SOURCES = click.Argument(["sources"], nargs=-1, metavar="[SOURCE]...")
 SINCE = click.Option(["--since"], metavar="T", help="Only files modified at or after T: a date, a time, or 24h.")
 UNTIL = click.Option(["--until"], metavar="T", help="Only files modified before T.")
+_BY_REPORT = (0, 65, 70)
+"""Exit codes of verbs that came to their end."""
 
 
 @verb(app, "run", SOURCES, FORMAT, WORKERS, ALLOW_QUARANTINE, SINCE, UNTIL, changes=True, keeps=False)
@@ -124,7 +126,14 @@ def _prefect(*, services: bool = False) -> Iterator[str]:
 
 def main() -> None:
     """Entry point of the `chronicle` command."""
-    sys.exit(command.main(app))
+    code = command.main(app)
+    if code not in _BY_REPORT:
+        # A verb was broken off: threads of Lance that it left would abort the process when the interpreter is taken down.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

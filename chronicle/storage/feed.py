@@ -17,6 +17,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+_START_SECONDS = 10.0
+"""How long a thread whose start was interrupted may take to see that it is not wanted."""
+
+
 class FeedAborted(Exception):
     """Raised inside the consumer's iterator after `abort`, so that it does not take a part for the whole."""
 
@@ -39,7 +43,13 @@ class Feed(Generic[Item, Result]):
         self._aborted = False
         # A daemon: a producer that dies without `abort` must not keep the process alive.
         self._thread = threading.Thread(target=self._run, args=(consume,), name="chronicle-feed", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # Ctrl-C while the thread begins: nobody would hold it to stop it
+            self._aborted = True
+            self._queue.put(_End())
+            self._ended.wait(_START_SECONDS)
+            raise
 
     def put(self, item: Item) -> None:
         """Hand over one item; waits while `depth` items are ahead. Raises what the consumer raised."""

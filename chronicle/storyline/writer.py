@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -63,7 +63,8 @@ class StorylineWriter:
             snapshot = self._snapshot(generation, versions, projection)
             files.sync_tree(folder)
         except BaseException:
-            files.remove_tree(folder)
+            with suppress(ChronicleError):  # what stays is for vacuum; why it failed is what the caller must hear
+                files.remove_tree(folder)
             raise
         try:
             self._publish(snapshot)

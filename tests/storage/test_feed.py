@@ -1,5 +1,7 @@
 """The consumer on a thread: order, errors both ways, no hanging."""
 
+import threading
+
 import pytest
 
 from chronicle.storage.feed import Feed, FeedAborted
@@ -76,3 +78,24 @@ def test_abort_stops_the_consumer_inside_its_iterator():
     assert seen[-1] == "aborted"
     with pytest.raises(FeedAborted):
         feeds[0].put(2)
+
+
+@pytest.mark.timeout(20)
+def test_ctrl_c_while_the_thread_begins_leaves_no_thread(monkeypatch):
+    ended = []
+
+    def consume(items):
+        try:
+            return list(items)
+        finally:
+            ended.append(True)
+
+    class Interrupted(threading.Thread):
+        def start(self):
+            super().start()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading, "Thread", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Feed(consume)
+    assert ended == [True]
