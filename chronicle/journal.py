@@ -42,13 +42,17 @@ def put_journal(sink: RowSink, data: bytes, source_id: str, now_ms: int) -> Jour
                 )
             )
             continue
-        row = row_of(record)
-        common = Common(row.source, row.agent_id, row.session_id, row.call_id, row.trace_id, row.parent_call_id, row.model)
-        sink.add(row.seq, row.event_id, row.timestamp, row.kind, (row.payload_json,), common)
+        found.sources += put_record(sink, record)
         found.records += 1
-        if record.kind in SOURCE_KINDS:
-            found.sources += _source_ref(record)
     return found
+
+
+def put_record(sink: RowSink, record: EventRecord) -> list[tuple[str, SourceRef]]:
+    """Write one record to the log as it is; what a `source.*` fact among them tells the receipts comes back."""
+    row = row_of(record)
+    common = Common(row.source, row.agent_id, row.session_id, row.call_id, row.trace_id, row.parent_call_id, row.model)
+    sink.add(row.seq, row.event_id, row.timestamp, row.kind, (row.payload_json,), common)
+    return _source_ref(record) if record.kind in SOURCE_KINDS else []
 
 
 def one_line(record: bytes) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from chronicle.events.log import EventWriter, RawEventLanceStore
+from chronicle.events.log import EventWriter, EventWriterFence, RawEventLanceStore
 from chronicle.events.row import Common, EventColumns
 from chronicle.layout import DatasetPaths
 
@@ -17,7 +17,9 @@ CHUNK_BYTES = 8 << 20
 class FactSink:
     """Takes rows (`events.imported.RowSink`). Nothing is visible before `publish`; leaving by an exception discards the rest."""
 
-    def __init__(self, paths: DatasetPaths, *, dry_run: bool = False) -> None:
+    def __init__(self, paths: DatasetPaths, *, fence: EventWriterFence | None = None, dry_run: bool = False) -> None:
+        """Of a dataset's log, under a `fence` of the producer or under epochs of its own."""
+        self._fence = fence
         self._store = RawEventLanceStore(paths.events)
         self._writer: EventWriter | None = None
         self._columns = EventColumns()
@@ -66,5 +68,5 @@ class FactSink:
             self._columns.batch()
             return
         if self._writer is None:
-            self._writer = self._store.writer()
+            self._writer = self._store.writer(self._fence)
         self._writer.write(self._columns.batch())

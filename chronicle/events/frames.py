@@ -1,0 +1,75 @@
+"""The bytes of a spool's journal: each record behind its kind, length and checksum. Pure.
+
+A frame is `r 0000001f 9a8b7c6d <record>\\n`: `r` an EventRecord, `x` something set aside; length and CRC-32 of the text
+in hex. So a record keeps its bytes, line breaks too, and what a crash or a bad disk left is told from what was written whole.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+RECORD = b"r"
+ASIDE = b"x"
+MAX_TEXT = 0xFFFFFFFF
+"""Bytes of one text: its length has eight hex digits."""
+
+_HEADER = re.compile(rb"([rx]) ([0-9a-f]{8}) ([0-9a-f]{8}) ")
+_LINE = re.compile(rb"(?<=\n)" + _HEADER.pattern)
+"""A frame begins a line, and no JSON text holds a line that looks like one: so data cannot pose as frames."""
+_HEADER_LENGTH = 20
+OVERHEAD = _HEADER_LENGTH + 1
+"""Bytes of a frame besides its text."""
+
+
+class Piece(NamedTuple):
+    """One stretch of a journal: a whole frame, or bytes that are none (`kind` is empty and `text` all of them)."""
+
+    start: int
+    end: int
+    kind: bytes
+    text: bytes
+
+
+def frame(kind: bytes, text: bytes) -> bytes:
+    """The bytes of one frame."""
+    return b"%s %08x %08x %s\n" % (kind, len(text), zlib.crc32(text), text)
+
+
+def pieces(data: bytes) -> Iterator[Piece]:
+    """All of a journal's bytes in order. What stands between two whole frames, or behind the last one, is one piece."""
+    at = 0
+    while at < len(data):
+        found = _whole(data, at)
+        if found is None:
+            end = _next_whole(data, at + 1)
+            found = Piece(at, end, b"", data[at:end])
+        yield found
+        at = found.end
+
+
+def is_torn(piece: Piece, size: int) -> bool:
+    """Whether a piece is what a writer that died left at the end of a journal of `size` bytes."""
+    return not piece.kind and piece.end == size
+
+
+def _whole(data: bytes, at: int) -> Piece | None:
+    header = _HEADER.match(data, at)
+    if header is None:
+        return None
+    start = at + _HEADER_LENGTH
+    end = start + int(header[2], 16)
+    if data[end : end + 1] != b"\n":
+        return None
+    text = data[start:end]
+    return Piece(at, end + 1, header[1], text) if zlib.crc32(text) == int(header[3], 16) else None
+
+
+def _next_whole(data: bytes, at: int) -> int:
+    """Where the next whole frame begins; the end where there is none."""
+    for header in _LINE.finditer(data, at):
+        if _whole(data, header.start()) is not None:
+            return header.start()
+    return len(data)
