@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
-from chronicle.errors import NotFoundError
+from chronicle.errors import IntegrityError, NotFoundError
 from chronicle.formats.story import Origin, StorylineDocument
 from chronicle.layout import TABLES, generation_path
 from chronicle.projection.stories import origins, stories
@@ -77,7 +78,7 @@ class StorylineDataSource:
 
         So the stories of one document come root first, as they were added.
         """
-        with lanceio.translated(self.root, reading=True):
+        with _reading(self.runs, self.root):
             columns = self.runs.to_table(columns=["storage_ordinal", "document_id"])
         pairs = zip(columns["storage_ordinal"].to_pylist(), columns["document_id"].to_pylist(), strict=True)
         return [document for _, document in sorted(pairs, key=itemgetter(0))]
@@ -124,8 +125,34 @@ def _open(root: str, snapshot: Snapshot, table: str) -> Any:
     return lanceio.open_version(generation_path(root, snapshot.table_generation, table), snapshot.versions[table])
 
 
+@contextmanager
+def _reading(dataset: Any, where: str) -> Iterator[None]:
+    """Translate errors; what is missing is damage, or a state that maintenance has removed since it was opened."""
+    try:
+        with lanceio.translated(where, reading=True):
+            yield
+    except IntegrityError as error:
+        if not _is_visible(dataset, where):
+            raise NotFoundError(
+                f"the state of {where} that was opened is not kept any more",
+                hint="run again; give `maintain` a longer --retention than reading takes",
+                path=where,
+            ) from error
+        raise
+
+
+def _is_visible(dataset: Any, root: str) -> bool:
+    """Whether CURRENT still names this version of this table."""
+    current = StorylineLanceStore(root).current()
+    if current is None:
+        return True
+    names = current.committed.versions.items()
+    places = {(generation_path(root, current.committed.table_generation, table), version) for table, version in names}
+    return any(str(dataset.uri).endswith(uri.lstrip("/")) and int(dataset.version) == version for uri, version in places)
+
+
 def _scanned(dataset: Any, where: str, rows: int = SCAN_ROWS, **what: Any) -> Iterator[pa.RecordBatch]:
-    with lanceio.translated(where, reading=True):
+    with _reading(dataset, where):
         scanner = dataset.scanner(batch_size=rows, io_buffer_size=_IO_BYTES, scan_in_order=True, **what)
         yield from scanner.to_batches()
 
@@ -182,7 +209,7 @@ def _fetched(dataset: Any, extents: list[Extent], where: str) -> Iterator[pa.Rec
     for extent in extents:
         rows += range(extent.start, extent.stop)
         while len(rows) >= SCAN_ROWS or (rows and extent is extents[-1]):
-            with lanceio.translated(where, reading=True):
+            with _reading(dataset, where):
                 table = dataset.take(rows[:SCAN_ROWS])
             rows = rows[SCAN_ROWS:]
             yield from table.to_batches()
