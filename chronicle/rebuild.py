@@ -143,7 +143,8 @@ class _Rebuild:
         self.report.generation = generation
 
     def _note_faults(self, documents: DocumentFold) -> None:
-        self.report.incomplete = documents.incomplete + [f"source {key}" for key in sorted(self.fold.begun.values())]
+        sources = {*self.fold.begun.values(), *self.fold.broken()}
+        self.report.incomplete = documents.incomplete + [f"source {key}" for key in sorted(sources)]
         self.report.failed = self.projector.failed
         if documents.corrupt:
             self.report.lints["document-digest-mismatch"] = len(documents.corrupt)

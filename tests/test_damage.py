@@ -100,3 +100,13 @@ def test_a_row_whose_columns_left_its_record_is_a_difference(lake: Lake, column:
     report = verify(VerifyOptions(paths=lake.paths))
     found = [one for one in report.differences if one.layer == "facts"]
     assert [column in one.detail for one in found[:2]] == [True, True]
+
+
+def test_a_cell_that_is_no_json_is_a_difference(lake: Lake) -> None:
+    (table,) = Path(lake.paths.storyline).glob("generations/*/runs.lance")
+    dataset = lanceio.open_latest(str(table))
+    dataset.update({"origin": "'garbage'"})
+    current = Path(lake.paths.storyline) / "CURRENT"
+    current.write_text(current.read_text().replace('"runs_version":1', f'"runs_version":{dataset.version}'))
+    report = verify(VerifyOptions(paths=lake.paths))
+    assert [(one.layer, "does not read" in one.detail) for one in report.differences] == [("tables", True)]

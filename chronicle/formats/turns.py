@@ -81,13 +81,14 @@ def name_calls(turns: Iterable[Turn], name: str, lints: Lints) -> list[Turn]:
         return []
     said = {id(call): call.tcid for _, _, call in calls}
     seen: set[str] = set()
+    tried: dict[tuple[str, int], int] = {}
     changed = {}
     for turn, i, call in calls:
         if call.tcid and call.tcid not in seen:
             seen.add(call.tcid)
             continue
         count(lints, "repeated-tool-call-id" if call.tcid else "no-tool-call-id")
-        new = _free(call.tcid or f"call-{turn.id}-{i}", taken, first=2 if call.tcid else 1)
+        new = _free(call.tcid or f"call-{turn.id}-{i}", taken, tried, first=2 if call.tcid else 1)
         call.residual = settled(call.residual or {}, name, jsontext.string(call.tcid))
         call.tcid = new
         taken.add(new)
@@ -126,13 +127,13 @@ def _renamed(result: jsontext.Json, names: dict[str, list[str]]) -> jsontext.Jso
     return jsontext.Object((key, new if key == "source_call_id" else value) for key, value in result)
 
 
-def _free(base: str, taken: set[str], first: int) -> str:
-    n = first
-    while True:
-        name = base if n == 1 else f"{base}#{n}"
-        if name not in taken:
-            return name
+def _free(base: str, taken: set[str], tried: dict[tuple[str, int], int], first: int) -> str:
+    """The first free name; `tried` remembers where the last search for this base ended: what was taken stays taken."""
+    n = tried.get((base, first), first)
+    while (name := base if n == 1 else f"{base}#{n}") in taken:
         n += 1
+    tried[base, first] = n
+    return name
 
 
 def check(made: bytes, source: bytes, what: str) -> None:

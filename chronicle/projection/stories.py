@@ -211,6 +211,10 @@ def _runs(batch: pa.RecordBatch) -> Iterator[StorylineDocument]:
 
 def origins(batch: pa.RecordBatch) -> Iterator[tuple[str, Origin]]:
     """(document id, where it came from) of rows of `runs` that have an origin; needs document_id, origin and residual."""
+    yield from _each([batch], _origins)
+
+
+def _origins(batch: pa.RecordBatch) -> Iterator[tuple[str, Origin]]:
     at = _Columns(batch)
     for document, origin, (_, own) in zip(at.values("document_id"), at.json("origin"), at.residuals(), strict=True):
         if origin is not None:

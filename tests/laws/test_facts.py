@@ -187,6 +187,35 @@ def test_a_source_without_its_end_does_not_displace_the_version_before(tmp_path:
     assert len(lake.rows()["steps"]) == 3
 
 
+def test_sources_that_continue_nothing_known_are_reported_and_poison_nothing(lake: Lake) -> None:
+    """Journals of strangers may name prefixes that go in a circle or nowhere, or bind a key to bytes nobody has seen."""
+    before, rows = lake.exact(), contents(lake)
+    circle = {"source_id": "zz", "documents": 1, "size": 1}
+    odd = [
+        ("source.closed", {"source_id": "zz", "source_key": "odd/circle", "documents": 3, "size": 9, "prefix": circle}),
+        (
+            "source.closed",
+            {"source_id": "yy", "source_key": "odd/gone", "documents": 2, "size": 9, "prefix": {**circle, "source_id": "no"}},
+        ),
+        ("source.bound", {"source_id": "never", "source_key": "odd/bound"}),
+    ]
+    for kind, source in odd:
+        record = {
+            "event_id": str(source["source_key"]),
+            "timestamp_unix_ms": 1,
+            "producer": "x",
+            "seq": 0,
+            "source": "x",
+            "kind": kind,
+        }
+        lake.append([json.dumps({**record, "trace_id": source["source_id"], "payload": {"source": source}}).encode()])
+    report = lake.rebuild()
+    assert {"source odd/bound", "source odd/circle", "source odd/gone"} <= set(report.incomplete)
+    assert lake.exact() == before
+    assert contents(lake) == rows
+    assert lake.exported("storyline")
+
+
 def test_replay_into_ingest_gives_the_same_export(lake: Lake, tmp_path: Path) -> None:
     journal = b"".join(one_line(record.text) + b"\n" for record in lake.records())
     assert journal.count(b"\n") == len(lake.records())
