@@ -6,7 +6,6 @@ Library modules are imported inside the verbs, so that `chronicle --help` loads 
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -89,7 +88,7 @@ ENTRY_OR_ALL = click.Argument(["id"], metavar="[ID]", required=False)
 def ingest(call: Call, sources: tuple[str, ...], format: str | None, workers: int | None, allow_quarantine: bool) -> Report:
     """Store exports as facts.
 
-    What cannot be read goes to quarantine, with the reason. SOURCE is a file, a directory, a glob, NAME=PATH,
+    What cannot be read goes to quarantine, with the reason. SOURCE is a file, a directory, a glob, s3://…, NAME=PATH,
     or - for standard input.
     """
     from chronicle.ingest import ingest as run
@@ -197,6 +196,7 @@ def export(
     """Write the stored runs as files. Exactly as they came, or in another format."""
     from chronicle.export import export as run
     from chronicle.options import ExportOptions
+    from chronicle.storage.uri import local_path
 
     if exact == (format is not None):
         raise UsageError("export needs exactly one of --exact and --format", hint="see `chronicle export --help`")
@@ -206,7 +206,7 @@ def export(
         return run(
             ExportOptions(
                 paths=call.paths,
-                to=os.path.abspath(to),
+                to=local_path(to, "--to"),
                 exact=exact,
                 all_versions=all_versions,
                 format=format,
@@ -330,6 +330,14 @@ def stats(call: Call) -> Report:
     from chronicle.stats import stats as run
 
     return run(call.paths) if call.settings.dataset else list_lake(call.lake)
+
+
+@verb(app, "doctor", on="lake")
+def doctor(call: Call) -> Report:
+    """Look whether work can be done on a lake. Credentials, conditional writes, clock and versions; exit 78 where not."""
+    from chronicle.doctor import doctor as run
+
+    return run(call.lake)
 
 
 quarantine = Verbs("quarantine", help="Look at inputs that could not be read, and decide about them.")

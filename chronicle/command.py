@@ -30,7 +30,7 @@ EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
 
 Subject = Literal["dataset", "lake"] | None
-_LAKE = click.Option(["--lake"], metavar="DIR", help="Directory of the lake.")
+_LAKE = click.Option(["--lake"], metavar="URI", help="Where the lake is: a directory, or s3://bucket/prefix.")
 _DATASET = click.Option(["--dataset"], metavar="NAME", help="Name of the dataset in the lake.")
 _JSON = click.Option(["--json"], is_flag=True, help="Print one JSON document, on a terminal too.")
 _CONFIG = click.Option(["--config"], metavar="FILE.toml", help="Settings; flags and CHRONICLE_* win.")
@@ -100,8 +100,16 @@ def verb(
 
 def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Subject, *, stored: bool) -> None:
     from chronicle import reports, settings
+    from chronicle.storage import s3config
 
     given = settings.load(said["config"], os.environ, lake=said.get("lake"), dataset=said.get("dataset"))
+    s3config.configure(
+        endpoint=given.s3.endpoint,
+        region=given.s3.region,
+        profile=given.s3.profile,
+        anonymous=given.s3.anonymous,
+        single_writer=given.single_writer,
+    )
     call = Call(Console(json=bool(said["json"]), quiet=bool(said["quiet"])), given, bool(said.get("dry_run")))
     if on:  # before anything slow
         _ = call.paths if on == "dataset" or given.dataset else call.lake

@@ -7,7 +7,6 @@ that does not come back as it was counts as lost, and nothing is written.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from chronicle import identity
 from chronicle.errors import ChronicleError, NotFoundError
@@ -17,6 +16,7 @@ from chronicle.formats.jsontext import Json
 from chronicle.options import ConvertOptions
 from chronicle.reports import ConvertReport
 from chronicle.storage import files
+from chronicle.storage.uri import absolute
 
 STDIO = "-"
 
@@ -68,4 +68,4 @@ def _write(path: str, data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     else:
-        files.write_atomic(str(Path(path).absolute()), data)
+        files.write_atomic(absolute(path), data)

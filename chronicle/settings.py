@@ -58,6 +58,16 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return seconds
 
 
+class S3(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to reach an object store, over what the AWS_* variables say. Keys are not for a file: environment or profile."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    anonymous: bool = False
+    """Ask without keys."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that a verb may be told besides its own flags."""
 
@@ -74,7 +84,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How long the lease of a table writer must stand still before another takes over, where no lock says more."""
     retention: str | float = "7d"
     """How long `maintain` keeps what nobody can reach any more: seconds, or a number with s, m, h or d."""
+    single_writer: bool = False
+    """Nobody else ever writes to this lake: a store without conditional writes is taken."""
     limits: Limits = Limits()
+    s3: S3 = S3()
     schedule: Schedule = Schedule()
 
     def retention_seconds(self) -> float:

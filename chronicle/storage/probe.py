@@ -48,13 +48,18 @@ def check(store: Client, bucket: str, folder: str) -> None:
             return
         verdict = probe(store, bucket, folder)
         if not verdict.honours:
-            raise ConfigError(
-                f"the object store at {store.endpoint} cannot be trusted with bucket {bucket!r}: {'; '.join(verdict.faults)}",
-                hint="use a store with conditional writes; or, if never more than one process writes, set single_writer = true",
-                kind="no-conditional-writes",
-                bucket=bucket,
-            )
+            raise untrusted(store, bucket, verdict)
         _trusted.add(known)
+
+
+def untrusted(store: Client, bucket: str, verdict: Verdict) -> ConfigError:
+    """What to raise for a store that does not honour conditions."""
+    return ConfigError(
+        f"the object store at {store.endpoint} cannot be trusted with bucket {bucket!r}: {'; '.join(verdict.faults)}",
+        hint="use a store with conditional writes; or, if never more than one process writes, set single_writer = true",
+        kind="no-conditional-writes",
+        bucket=bucket,
+    )
 
 
 def probe(store: Client, bucket: str, folder: str) -> Verdict:

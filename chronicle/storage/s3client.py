@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -144,6 +145,11 @@ class Client:
             folders += (one["Prefix"][len(prefix) : -1] for one in page.get("CommonPrefixes", ()))
         return [name for name in files if name], [name for name in folders if name]
 
+    def clock(self, bucket: str) -> float:
+        """What the store's clock says (seconds since 1970), by the header of an answer."""
+        answer = self._ask("list_objects_v2", Bucket=bucket, Prefix="", MaxKeys=1)
+        return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
+
     def _pages(self, bucket: str, prefix: str, limit: int | None, **extra: Any) -> Iterator[dict[str, Any]]:
         if limit is not None:
             extra["MaxKeys"] = limit
@@ -207,6 +213,24 @@ def _client(chosen: S3Options, pid: int) -> Client:
 def pause(attempt: int) -> None:
     """Wait before the next attempt, by chance between nothing and a bound that doubles."""
     time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt)))
+
+
+def credentials() -> str:
+    """Where keys come from, in words, without any of them. Raises ConfigError where there are none."""
+    chosen = options()
+    if chosen.anonymous:
+        return "none: requests are anonymous"
+    if chosen.key and chosen.secret:
+        return "keys of the environment"
+    import botocore.exceptions
+
+    try:
+        found = _session(chosen.profile).get_credentials()
+    except botocore.exceptions.BotoCoreError as error:
+        raise ConfigError(f"AWS profile {chosen.profile!r}: {error}", hint="correct the profile, or AWS_PROFILE") from error
+    if found is None:
+        raise ConfigError("there are no keys", hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile")
+    return f"{found.method}" + (f", profile {chosen.profile}" if chosen.profile else "")
 
 
 def lance_options(chosen: S3Options | None = None) -> dict[str, str]:

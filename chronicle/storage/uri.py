@@ -8,7 +8,7 @@ from __future__ import annotations
 import os.path
 import re
 
-from chronicle.errors import ConfigError
+from chronicle.errors import ConfigError, UsageError
 
 S3 = "s3://"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -45,6 +45,19 @@ def lake_path(uri: str) -> str:
     if host not in {"", "localhost"} or not slash:
         raise ConfigError(f"lake {uri!r} names the host {host!r}", hint="write file:///absolute/path")
     return os.path.abspath("/" + path.lstrip("/"))
+
+
+def absolute(path: str) -> str:
+    """A path as the working directory does not change it; that of an object store stays as it is."""
+    return path if is_s3(path) else os.path.abspath(path)
+
+
+def local_path(path: str, flag: str) -> str:
+    """The absolute path of a flag that names a local place. Raises UsageError where it names another store."""
+    match = _SCHEME.match(path)
+    if match is not None:
+        raise UsageError(f"{flag} {path} is not on a local disk", hint="name a directory, and copy it from there")
+    return os.path.abspath(path)
 
 
 def split_s3(path: str) -> tuple[str, str]:
