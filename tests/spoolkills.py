@@ -49,7 +49,7 @@ def dying(*given, **named):
         os.kill(os.getpid(), signal.SIGKILL)
     return done
 setattr(os, call, dying)
-os.write(1, b"ready\n")
+os.write(1, b"ready\\n")
 drain(DrainOptions(paths=DatasetPaths(lake, "d"), spool=spool, batch_bytes=int(sys.argv[6])))
 """
 
