@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,12 +20,14 @@ from chronicle.events.log import LogSnapshot
 from chronicle.events.row import COLUMNS, record_of, rows_of
 from chronicle.export import exact_sources
 from chronicle.formats.story import StorylineDocument
+from chronicle.layout import TABLES
 from chronicle.materialize import Index, read_index
 from chronicle.options import VerifyOptions
 from chronicle.project import Projector
 from chronicle.projection.fold import DocumentFold
 from chronicle.projection.markdown import RENDERER, render
 from chronicle.projection.sources import KnownSource, Receipt, SourceFold, wanted_documents
+from chronicle.projection.tables import TableBuilder
 from chronicle.reading import ChangedWhileRead, Limits, read_source
 from chronicle.reports import Difference, VerifyReport
 from chronicle.storage import files
@@ -32,6 +35,10 @@ from chronicle.storage.listing import file_at
 from chronicle.storyline.source import StorylineDataSource
 from chronicle.storyline.store import StorylineLanceStore
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CHUNK_BYTES = 8 << 20
 _NO_LIMITS = Limits(1 << 62, 1 << 62)
 _SAMPLE_SEED = 7
 _MOST_ROWS = 20
@@ -119,22 +126,33 @@ class _Verify:
         behind = self.snapshot.fact_rows - rows
         self.report.freshness = f"stale by {behind} facts" if behind else "fresh"
         fold = self.fold if not behind else facts.source_fold(self.snapshot, rows)
-        expected = {story.story_id: _digest(story) for _, story in self._stories(fold, rows)}
-        self.report.stories = len(expected)
+        expected = _RowSums()
+        builder = TableBuilder()
+        for ordinal, story in self._stories(fold, rows):
+            builder.add(story, ordinal)
+            if builder.bytes >= _CHUNK_BYTES:
+                expected.add(builder.batches())
+        expected.add(builder.batches())
+        self.report.stories = len(expected.sums)
         self._compare_stories(source, expected, fold)
 
     def _note_damage(self, error: ChronicleError) -> None:
         self.report.freshness = self.report.freshness or "damaged"
         self.differ("tables", "rows", f"{error.message}; run `chronicle rebuild --full`")
 
-    def _compare_stories(self, source: StorylineDataSource, expected: dict[str, str], fold: SourceFold) -> None:
+    def _compare_stories(self, source: StorylineDataSource, due: _RowSums, fold: SourceFold) -> None:
         chosen = wanted_documents(fold, fold.coverage(self._present(fold))).keys()
+        expected = due.sums
+        there = _RowSums()
         try:
-            ids = [story_id for story_id, origin in source.origins() if origin.document_id in chosen]
-            found = {story.story_id: _digest(story) for story in source.stories(ids if self._is_part else None)}
+            ids = {story_id for story_id, origin in source.origins() if origin.document_id in chosen}
+            for table in TABLES:
+                for batch in source.rows(table):
+                    there.add({table: batch}, only=ids if self._is_part else None)
         except IntegrityError as error:
             self._note_damage(error)
             return
+        found = there.sums
         for story_id in sorted(expected.keys() - found.keys()):
             self.differ("tables", story_id, "the facts hold this story, the tables do not")
         for story_id in sorted(found.keys() - expected.keys()):
@@ -214,5 +232,18 @@ def _chosen(snapshot: LogSnapshot, fold: SourceFold, options: VerifyOptions) -> 
     return live
 
 
-def _digest(story: StorylineDocument) -> str:
-    return identity.digest(msgspec.msgpack.encode(story, order="deterministic"))
+class _RowSums:
+    """Story id -> sum of the digests of its rows in all tables: equal for equal rows, in whatever order they lie."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, int] = {}
+
+    def add(self, batches: Mapping[str, pa.RecordBatch], only: Collection[str] | None = None) -> None:
+        """Take rows, or those of some stories; of times their nanoseconds count."""
+        for table, batch in batches.items():
+            columns = [column.cast("int64") if "timestamp" in str(column.type) else column for column in batch.columns]
+            stories = batch["document_id"].to_pylist()
+            for story_id, row in zip(stories, zip(*(c.to_pylist() for c in columns), strict=True), strict=True):
+                if only is None or story_id in only:
+                    digest = int(identity.digest(msgspec.msgpack.encode((table, row))), 16)
+                    self.sums[story_id] = self.sums.get(story_id, 0) + digest

@@ -110,3 +110,29 @@ def test_a_cell_that_is_no_json_is_a_difference(lake: Lake) -> None:
     current.write_text(current.read_text().replace('"runs_version":1', f'"runs_version":{dataset.version}'))
     report = verify(VerifyOptions(paths=lake.paths))
     assert [(one.layer, "does not read" in one.detail) for one in report.differences] == [("tables", True)]
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("runs", "storage_ordinal", "storage_ordinal + 1"),
+        ("runs", "started_at", "TIMESTAMP '2020-01-01 00:00:00'"),
+        ("steps", "effective_kind", "'other'"),
+        ("steps", "message_kind", "'json'"),
+    ],
+)
+def test_a_changed_derived_column_is_a_difference(lake: Lake, table: str, column: str, value: str) -> None:
+    """A story does not need these columns, so only a comparison of rows shows it."""
+    lake.put("c.json", atif("c", 1))
+    lake.ingest()
+    lake.rebuild()
+    assert verify(VerifyOptions(paths=lake.paths)).exit_code() == 0
+    (uri,) = Path(lake.paths.storyline).glob(f"generations/*/{table}.lance")
+    dataset = lanceio.open_latest(str(uri))
+    before = dataset.version
+    dataset.update({column: value})
+    current = Path(lake.paths.storyline) / "CURRENT"
+    current.write_text(current.read_text().replace(f'"{table}_version":{before}', f'"{table}_version":{dataset.version}'))
+    report = verify(VerifyOptions(paths=lake.paths))
+    assert report.exit_code() == 65
+    assert {one.layer for one in report.differences} == {"tables"}

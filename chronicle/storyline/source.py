@@ -87,6 +87,10 @@ class StorylineDataSource:
         """All rows of a table in storage order, in flat memory: documents as in `document_ids`, of each as they lie."""
         return _in_order(getattr(self, table), self.document_ids(), self.root)
 
+    def rows(self, table: str) -> Iterator[pa.RecordBatch]:
+        """All rows of a table with all columns, as they lie. Raises IntegrityError where they do not read."""
+        return _scanned(getattr(self, table), self.root)
+
     def origins(self) -> list[tuple[str, Origin]]:
         """(story id, where it came from) of all stories that have an origin."""
         return [found for batch in _scanned(self.runs, self.root, columns=_ORIGIN_COLUMNS) for found in origins(batch)]
