@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -107,9 +109,8 @@ class Span:
     ended: float
 
     def moment(self, fraction: float, *, at_work: bool) -> float:
-        """A part of the whole duration, or of the time at work."""
-        begun = min(self.begun, self.ended) if at_work else 0.0
-        return begun + fraction * (self.ended - begun)
+        """Seconds from the start, or from the beginning of the work, to this part of the whole, or of the work."""
+        return fraction * (max(0.0, self.ended - self.begun) if at_work else self.ended)
 
 
 @dataclass
@@ -166,7 +167,7 @@ class Reader:
             try:
                 self.look()
             except Exception as error:  # whatever a reader meets is what the test is about
-                self.torn.append(repr(error))
+                self.torn.append("".join(traceback.format_exception(error)))
                 return
 
     def look(self, *, closely: bool = False) -> None:
@@ -198,7 +199,7 @@ class Reader:
             return
         fold = facts.source_fold(snapshot)
         for source_id, data in exact_sources(snapshot, fold, fold.live()):
-            if data not in self._stored:
+            if data is None or b"".join(data) not in self._stored:
                 self.torn.append(f"source {source_id} is visible and not whole")
 
 
@@ -209,6 +210,7 @@ class Killing:
         self.root = root
         self.ends: dict[str, Contents] = {}
         self._batch_bytes = batch_bytes
+        self._settings = {"CHRONICLE_LIMITS_BATCH_BYTES": batch_bytes}
         self._inbox = Lake(root / "corpus")
         self._number = 0
         before, after = corpus(files, steps), corpus(files, steps, later=True)
@@ -239,9 +241,30 @@ class Killing:
             shutil.copytree(self.root / earlier / "lake", lake.root / "lake")
         return lake
 
-    def call(self, kind: Kind, lake: Lake, after: float | None = None) -> Done:
-        """One call of the real command; killed after so many seconds, if that is said and it still runs."""
-        return chronicle(*self._arguments(kind, lake), after=after, CHRONICLE_LIMITS_BATCH_BYTES=self._batch_bytes)
+    def call(self, kind: Kind, lake: Lake) -> Done:
+        """One call of the real command."""
+        return chronicle(*self._arguments(kind, lake), **self._settings)
+
+    def _kill(self, kind: Kind, lake: Lake, after: float, *, at_work: bool) -> Done:
+        """One call that is killed so many seconds after its start (`at_work`: after it first changed the lake), if it runs."""
+        if not at_work:
+            return chronicle(*self._arguments(kind, lake), after=after, **self._settings)
+        began = time.monotonic()
+        process = start(*self._arguments(kind, lake), **self._settings)
+        if self._seen_at_work(process, lake):
+            time.sleep(after)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        return Done(process.returncode, out, err.decode(), time.monotonic() - began)
+
+    def _seen_at_work(self, process: subprocess.Popen[bytes], lake: Lake) -> bool:
+        untouched = fingerprint(lake.root)
+        while process.poll() is None:
+            if fingerprint(lake.root) != untouched:
+                return True
+            time.sleep(0.005)
+        return False
 
     def _arguments(self, kind: Kind, lake: Lake) -> list[object]:
         sources = [lake.inbox] if kind.verb[0] == "ingest" else []
@@ -250,13 +273,11 @@ class Killing:
     def span(self, kind: Kind) -> Span:
         """When the verb begins to change the lake and when it ends, now and undisturbed."""
         lake = self._fresh(kind)
-        untouched, begun = fingerprint(lake.root), 0.0
         began = time.monotonic()
-        with start(*self._arguments(kind, lake), CHRONICLE_LIMITS_BATCH_BYTES=self._batch_bytes) as process:
-            while process.poll() is None:
-                if not begun and fingerprint(lake.root) != untouched:
-                    begun = time.monotonic() - began
-                time.sleep(0.005)
+        with start(*self._arguments(kind, lake), **self._settings) as process:
+            self._seen_at_work(process, lake)
+            begun = time.monotonic() - began
+            process.communicate()
         assert process.returncode == 0
         shutil.rmtree(lake.root)
         return Span(begun, time.monotonic() - began)
@@ -275,25 +296,27 @@ class Killing:
         for _ in range(MOST_TRIES):
             lake = self._fresh(kind)
             tally.tries += 1
-            if self._strike_once(kind, lake, tally.spans[-1].moment(fraction, at_work=at_work), tally):
+            if self._strike_once(kind, lake, fraction, tally, at_work):
                 return
 
-    def _strike_once(self, kind: Kind, lake: Lake, moment: float, tally: Tally) -> bool:
+    def _strike_once(self, kind: Kind, lake: Lake, fraction: float, tally: Tally, at_work: bool) -> bool:
         end = self.ends["facts" if kind.start in ("nothing", "facts") else "grown"]
         reader = Reader(lake, {self.before.counts, end.counts}, self._stored)
         untouched = fingerprint(lake.root)
         with reader.at_work():
-            blow = self.call(kind, lake, after=moment)
+            blow = self._kill(kind, lake, tally.spans[-1].moment(fraction, at_work=at_work), at_work=at_work)
             assert blow.code in (0, -signal.SIGKILL), blow.err
             hit = blow.code != 0
             self._note(lake, hit, fingerprint(lake.root) != untouched, tally)
             reader.look(closely=True)
             again = self.call(kind, lake)
         assert again.code == 0, again.err
-        assert reader.torn == []
+        assert not reader.torn, reader.torn
         tally.reads += reader.reads
         if not hit:
-            tally.spans.append(Span(tally.spans[-1].begun, min(blow.seconds, tally.spans[-1].ended)))
+            begun, ended = tally.spans[-1].begun, tally.spans[-1].ended
+            shorter = begun + fraction * (ended - begun) if at_work else blow.seconds
+            tally.spans.append(Span(begun, min(shorter, ended)))
         self.check(lake, end)
         shutil.rmtree(lake.root)
         return hit

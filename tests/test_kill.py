@@ -6,7 +6,7 @@ import pytest
 
 from tests.kills import KINDS, Killing, Tally
 
-MOMENTS = (0.3, 0.8)
+MOMENTS = (0.2, 0.6)
 """Of the time at work."""
 
 

@@ -1,4 +1,5 @@
-"""Fifty kills of ingest, fifty of rebuild, at moments spread evenly over the whole duration of the process.
+"""Fifty kills of ingest, fifty of rebuild: every second at a moment of the whole duration of the process, the others
+at a moment of its time at work, both spread evenly.
 
 The duration is measured again now and then, because other work on the machine changes it.
 """
@@ -32,15 +33,22 @@ def found() -> dict[str, Any]:
     return {}
 
 
+def spread(kills: int) -> list[float]:
+    """Moments of which those at even and those at odd places are spread evenly from 0 to 1."""
+    halves = [[(number + 0.5) / count for number in range(count)] for count in ((kills + 1) // 2, kills // 2)]
+    for half in halves:
+        random.Random(SEED).shuffle(half)
+    return [halves[number % 2][number // 2] for number in range(kills)]
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_killed_and_run_again(killing: Killing, kind, found: dict[str, Any]) -> None:
-    moments = [(number + 0.5) / kind.kills for number in range(kind.kills)]
-    random.Random(SEED).shuffle(moments)
+    moments = spread(kind.kills)
     tally = Tally()
     for number, moment in enumerate(moments):
         if number % MEASURED_EVERY == 0:
             tally.spans.append(killing.span(kind))
-        killing.strike(kind, moment, tally)
+        killing.strike(kind, moment, tally, at_work=number % 2 == 1)
     found[kind.name] = tally.said()
     print(kind.name, tally.said())
     assert tally.moments == kind.kills
