@@ -70,7 +70,7 @@ class Told:
 def killed_producer(spool: Path, run: int, seconds: float, told: Told, roll_bytes: int = 20_000) -> int:
     """Let a producer of three threads work for a while and kill it. How many records it was told of."""
     arguments = [sys.executable, "-c", PRODUCER, str(spool), str(run), str(roll_bytes)]
-    child = subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    child = subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
     assert child.stdout is not None
     first = child.stdout.readline()
     time.sleep(seconds)

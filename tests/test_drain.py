@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import tempfile
 import threading
 from pathlib import Path
@@ -241,6 +242,14 @@ def test_command(place: Place) -> None:
     assert chronicle("drain", place.spool / "none", *where).code == 66
     assert chronicle("drain", place.paths.lake, *where).code == 78
     assert chronicle("drain", "s3://bucket/spool", *where).code == 2
+
+
+def test_the_example_of_the_operators_page(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (spoolkills.REPOSITORY / "docs/operators.md").read_text()
+    (block,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "EventSpool" in block]
+    monkeypatch.chdir(tmp_path)
+    exec(block, {})
+    assert place.drain().records == 1
 
 
 # Deaths
