@@ -8,7 +8,9 @@ import os
 import re
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -242,6 +244,39 @@ def test_command(place: Place) -> None:
     assert chronicle("drain", place.spool / "none", *where).code == 66
     assert chronicle("drain", place.paths.lake, *where).code == 78
     assert chronicle("drain", "s3://bucket/spool", *where).code == 2
+
+
+def test_each_step_is_on_the_disk_before_the_next(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, str]] = []
+
+    def recorded(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(first: int | str, *rest: Any, **named: Any) -> Any:
+            where = os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else first
+            made.append((name, rest[0] if name == "replace" else where))
+            return real(first, *rest, **named)
+
+        return call
+
+    for name in ("write", "fsync", "replace", "rename", "unlink"):
+        monkeypatch.setattr(os, name, recorded(name, getattr(os, name)))
+    spool = str(place.spool)
+    with place.open() as producer:
+        made.clear()
+        producer.append(note())
+        journal = f"{spool}/journal-0000000001.open"
+        assert made == [("fsync", spool), ("write", journal), ("fsync", journal)]
+    made.clear()
+    place.drain()
+    shown = max(at for at, step in enumerate(made) if step == ("replace", f"{place.paths.events}/_manifest.json"))
+    steps = [step for step in made[shown:] if "/ops/" not in step[1] and ".tmp" not in step[1]]
+    assert steps == [
+        ("replace", f"{place.paths.events}/_manifest.json"),
+        ("fsync", place.paths.events),
+        ("replace", f"{spool}/sequence.json"),
+        ("fsync", spool),
+        ("unlink", journal.replace("open", "closed")),
+        ("fsync", spool),
+    ]
 
 
 def test_the_example_of_the_operators_page(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

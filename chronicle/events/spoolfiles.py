@@ -61,7 +61,8 @@ class SpoolFiles:
         self._descriptor = -1
         self._inode = 0
         self._size = 0
-        self._read_to = 0
+        self._known = 0
+        """Number of the first file that may hold something new."""
         _prepare(path, create)
         self._process = os.getpid()
         with files.translated(path):
@@ -123,6 +124,7 @@ class SpoolFiles:
             name = self._open
             self._drop()
             self._rename(name)
+            self._known = _number(name) + 1
 
     def closed(self) -> list[str]:
         """Names of the closed files, oldest first."""
@@ -175,10 +177,11 @@ class SpoolFiles:
         self.numbers.merge(_sequence(self.path))
         names = _journals(self.path)
         for name in names:
-            if _number(name) < self._read_to:
+            if _number(name) < self._known:
                 continue
             data = self.read(name)
-            self._read_to = _number(name)
+            self._known = _number(name)
+            self.numbers.file = max(self.numbers.file, self._known)
             if name.endswith(OPEN):
                 with files.translated(self.path):
                     self._take(name)
@@ -187,7 +190,7 @@ class SpoolFiles:
                     self.roll()
             else:
                 self._learn(name, data)
-        self.numbers.file = max(self.numbers.file, self._read_to)
+                self._known += 1
         self.measure()
 
     def _learn(self, name: str, data: bytes) -> None:
@@ -212,12 +215,12 @@ class SpoolFiles:
             self.numbers.saw(session, seq)
 
     def _create(self) -> None:
-        number = max(self.numbers.file, self._read_to) + 1
+        number = self.numbers.file + 1
         name = f"journal-{number:010}{OPEN}"
         os.close(os.open(f"{self.path}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         files.sync_dir(self.path)
         self._take(name)
-        self.numbers.file = self._read_to = number
+        self.numbers.file = self._known = number
 
     def _take(self, name: str) -> None:
         self._drop()
@@ -291,7 +294,8 @@ def _sequence(path: str) -> Numbers:
         return Numbers() if data is None else msgspec.json.decode(data, type=Numbers)
     except msgspec.MsgspecError as error:
         raise IntegrityError(
-            f"{path}/{SEQUENCE} does not read: {error}", hint="restore it, or drain the files by hand into a new spool"
+            f"{path}/{SEQUENCE} does not read: {error}",
+            hint="restore it; without it sessions count on from what the journal files say",
         ) from error
 
 
