@@ -23,7 +23,7 @@ from chronicle.projection.sources import JOURNAL, KnownSource, SourceFold, wante
 from chronicle.reports import ExportReport
 from chronicle.storage import files
 from chronicle.storyline.source import StorylineDataSource
-from chronicle.targets import converted, distinct, fitting, relative_targets
+from chronicle.targets import converted, distinct, fitting, output_container, relative_targets
 
 if TYPE_CHECKING:
     from chronicle.events.log import LogSnapshot
@@ -152,7 +152,8 @@ def _export_format(options: ExportOptions, report: ExportReport, format: str) ->
     targets = _converted_targets(fold, format)
     for source_id, documents in _stories_by_source(source, fold):
         stories = [story for _, found in sorted(documents.items()) for story in sorted(found, key=_index)]
-        data = hub.from_storyline(format, stories, profile=options.profile)
+        container = output_container(format, fold.known[source_id].container)
+        data = hub.from_storyline(format, stories, profile=options.profile, container=container)
         report.documents += len(documents)
         for target in targets[source_id]:
             _write(options, report, target, data)

@@ -45,7 +45,7 @@ def source_fold(snapshot: LogSnapshot, stop: int | None = None) -> SourceFold:
 
 
 def source_facts(snapshot: LogSnapshot, stop: int | None = None, start: int = 0) -> Iterator[tuple[str, SourceRef]]:
-    """(kind, payload.source) of the `source.*` facts `[start, stop)` in append order: their rows are found by the `kind` column alone."""
+    """(kind, payload.source) of the `source.*` facts `[start, stop)` in append order, found by the `kind` column alone."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

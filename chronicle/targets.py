@@ -69,8 +69,15 @@ def converted(path: str, format: str, container: str) -> str:
         if name.endswith(suffix) and name != suffix:
             stem = name.removesuffix(suffix)
             break
-    suffix = _SUFFIXES.get(format, ".jsonl" if container == "jsonl" else ".json")
+    suffix = _SUFFIXES.get(format, ".jsonl" if output_container(format, container) == "jsonl" else ".json")
     return f"{folder}/{stem}{suffix}"
+
+
+def output_container(format: str, container: str) -> str:
+    """The container of a source that is converted: its own, but lines where it was no one value, and an array for Storyline."""
+    if format == "storyline":
+        return "object" if container == "object" else "array"
+    return "jsonl" if container == "concatenated" else container
 
 
 def _folders(roots: set[str]) -> dict[str, str]:

@@ -23,8 +23,9 @@ from chronicle.options import ExportOptions, IngestOptions, VerifyOptions
 from chronicle.quarantine import Quarantine
 from chronicle.receipts import list_receipts, rebuild_receipts
 from chronicle.verify import verify
+from tests.jsoncompare import same_json
 from tests.lake import Lake, tree
-from tests.laws.contents import atif, chat, chats, storyline
+from tests.laws.contents import atif, chat, chats, child, storyline
 
 
 @pytest.fixture
@@ -505,6 +506,26 @@ def test_a_key_that_would_leave_the_target_is_refused_before_anything_is_written
     with pytest.raises(IntegrityError, match="would leave"):
         lake.exact()
     assert not (lake.root / "exact").exists()
+
+
+def test_a_conversion_keeps_the_container_and_its_suffix_says_which(lake: Lake) -> None:
+    lake.put("family.json", atif("s", 2, subagent_trajectories=[child("bird", 3), child("fish", 2)]))
+    lake.put("chats.jsonl", chats(range(3)))
+    lake.put("pair.json", b"[" + atif("a", 2) + b"," + atif("b", 2) + b"]")
+    lake.put("run.json", atif("c", 2) + b" " + atif("d", 2))
+    lake.ingest()
+    lake.rebuild()
+    openai, made, storyline_files = (lake.exported(name) for name in ("openai_msg", "atif", "storyline"))
+    assert [len(json.loads(openai[f"in/{name}.json"])) for name in ("family", "pair")] == [3, 2]
+    assert [line.startswith(b"{") for line in openai["in/run.jsonl"].splitlines()] == [True, True]
+    assert same_json(openai["in/chats.jsonl"], chats(range(3))) is None
+    assert [json.loads(line)["schema_version"] for line in made["in/chats.jsonl"].splitlines()] == ["ATIF-v1.7"] * 3
+    assert {name: type(json.loads(data)) for name, data in storyline_files.items()} == {
+        "in/chats.storyline.json": list,
+        "in/family.storyline.json": list,
+        "in/pair.storyline.json": list,
+        "in/run.storyline.json": list,
+    }
 
 
 def test_export_refuses_the_lake_and_a_full_directory(lake: Lake) -> None:

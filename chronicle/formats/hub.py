@@ -53,10 +53,16 @@ def into_storyline(format: str, input: bytes | str) -> list[StorylineDocument]:
 
 
 def from_storyline(
-    format: str, stories: Sequence[StorylineDocument], *, profile: Profile = "seed", residual: Carry = "carry"
+    format: str,
+    stories: Sequence[StorylineDocument],
+    *,
+    profile: Profile = "seed",
+    residual: Carry = "carry",
+    container: str | None = None,
 ) -> bytes:
     """A whole file of stories, in the container form (object, array, JSONL) in which they came.
 
+    `container` is for stories of another format, which have none of this one; several in an `object` become an array.
     Raises UsageError for a format that is not written and for no story.
     """
     check_format(format)
@@ -64,16 +70,18 @@ def from_storyline(
         raise UsageError("there is no story to write")
     if format == "storyline":
         texts = storyline.documents(stories, profile=profile, residual=residual)
-        return _contained(texts, _container([story.origin for story in stories], format), format)
+        return _contained(texts, _container([story.origin for story in stories], format) or container, format)
     texts, origins = [], []
     for group in _groups(stories, format):
         members = carrier.restored(group, format) if residual == "carry" else list(group)
         if format == "atif":
             texts.append(atif.dump(members, residual=residual == "carry"))
         else:
-            texts.append(openai_msg.dump(members))
+            is_ours = members[0].origin is not None and members[0].origin.format == format
+            documents = [members] if is_ours else [[member] for member in members]
+            texts += [openai_msg.dump(document, exact=residual == "carry") for document in documents]
         origins.append(members[0].origin)
-    return _contained(texts, _container(origins, format), format)
+    return _contained(texts, _container(origins, format) or container, format)
 
 
 def convert(from_: str, to: str, input: bytes | str, *, profile: Profile = "seed", residual: Carry = "carry") -> bytes:

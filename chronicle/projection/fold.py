@@ -1,6 +1,6 @@
 """Fold of `document.*` facts: rows in append order -> whole documents (design 4.2, events.md 7).
 
-Of a document the first copy counts that is complete and whose digest verifies; copies are never mixed, repeated rows change nothing.
+Of a document the first copy counts that is complete and whose digest verifies; copies are never mixed, repeats change nothing.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ class DocumentFold:
 def _assemble(document_id: str, copy: _Copy, wanted: Wanted) -> FactDocument | None:
     """The document of a complete copy; None where a part number is missing or the digest does not verify."""
     opened, closed = copy.opened, copy.closed
-    assert opened is not None and closed is not None
+    assert opened is not None
+    assert closed is not None
     if copy.parts.keys() != set(range(1, len(copy.parts) + 1)) or closed.size is None:
         return None
     parts = [copy.parts[number] for number in range(1, len(copy.parts) + 1)]
