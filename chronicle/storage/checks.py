@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from chronicle.errors import ChronicleError, NotFoundError
@@ -102,10 +103,8 @@ def _probed(bucket: str, key: str) -> str:
 
 
 def _lance_reads(lake: str) -> str:
-    try:
+    with suppress(NotFoundError):
         lanceio.open_latest(f"{lake}/{_PROBE}none.lance")
-    except NotFoundError:
-        pass
     return "reads with the same endpoint and keys"
 
 

@@ -102,12 +102,13 @@ def update(
     `change` gets the bytes (None: missing) and returns the new ones (None: nothing to write) with an outcome; it may
     raise to give up. Raises PublicationChanged after `attempts` lost swaps; CommitStateUnknown passes.
     """
+    longest = getattr(target, "longest_pause", LONGEST_PAUSE)  # a store that is far away asks for longer ones
     for attempt in range(attempts):
         data, token = target.read()
         new, outcome = change(data)
         if new is None or target.swap(new, token):
             return outcome
-        sleep(rng.uniform(0, min(LONGEST_PAUSE, 0.001 * 2**attempt)))
+        sleep(rng.uniform(0, min(longest, longest / 50 * 2**attempt)))
     raise PublicationChanged(
         f"lost the swap of {target} {attempts} times", hint="run again when fewer writers are at work", attempts=attempts
     )

@@ -16,6 +16,7 @@ from chronicle.storage.s3client import ATTEMPTS, NONCE, Client, pause
 from chronicle.storage.s3errors import S3Error
 
 MISSING = ""
+LONGEST_PAUSE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,11 @@ class S3Object:
     """An object that is replaced only by whoever has seen the state before (`objects.AtomicObject`)."""
 
     path: str
+
+    @property
+    def longest_pause(self) -> float:
+        """Seconds between two tries of `objects.update`, at most: some round trips, or writers only disturb each other."""
+        return LONGEST_PAUSE
 
     def read(self) -> tuple[bytes | None, str]:
         """Return bytes and ETag of one answer."""
