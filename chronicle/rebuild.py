@@ -65,6 +65,7 @@ class _Rebuild:
 
     def full(self, writer: StorylineWriter) -> None:
         """Fold the whole log into a new generation."""
+        self.report.rows_before = 0
         self.fold = facts.source_fold(self.snapshot)
         documents = DocumentFold(wanted_documents(self.fold, self.fold.coverage()))
         rows = facts.document_rows(self.snapshot, ignored=self.report.events_ignored)
@@ -78,6 +79,7 @@ class _Rebuild:
 
     def incremental(self, writer: StorylineWriter, cursor: Cursor) -> None:
         """Fold the rows since the cursor and replace the documents that they touch."""
+        self.report.rows_before = cursor.fact_rows
         change = _Change.read(self.snapshot, cursor, self.report.events_ignored)
         self.fold = change.fold
         self.strays = change.strays
@@ -256,6 +258,8 @@ def rebuild(options: RebuildOptions) -> RebuildReport:
                     run = _Rebuild(options, snapshot, report)
             if cursor is None:
                 run.full(writer)
+    if report.mode == "fresh":
+        report.rows_before = snapshot.fact_rows
     report.lints |= run.projector.lints
     if store.current() is not None:
         counts = StorylineDataSource.open(options.paths.storyline).counts()

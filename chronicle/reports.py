@@ -108,6 +108,8 @@ class RebuildReport(Report, kw_only=True):
     """`incremental`, `full` or `fresh` (nothing to do)."""
     why: str = ""
     """Why it had to be full."""
+    rows_before: int = 0
+    """Fact rows that the tables held before; 0 where they were made anew."""
     facts_read: int = 0
     stories_replaced: int = 0
     stories_removed: int = 0
@@ -268,11 +270,13 @@ class ConvertReport(Report, kw_only=True):
     stories: int = 0
     bytes: int = 0
     lost: list[str] = []
-    """With `--strict`: places of the source that the target does not give back."""
+    """Places of the source that the target does not give back."""
+    strict: bool = False
+    """Nothing was to be lost: where something would be, nothing was written."""
 
     def exit_code(self) -> int:
         """65 when something would be lost and that was not to be."""
-        return 65 if self.lost else 0
+        return 65 if self.lost and self.strict else 0
 
 
 class PipelineReport(Report, kw_only=True):

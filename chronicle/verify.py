@@ -112,6 +112,7 @@ class _Verify:
             return
         if is_missing:
             self.report.freshness = "missing"
+            self.report.warnings.append("there are no tables; run `chronicle rebuild`")
             return
         try:
             source = StorylineDataSource.open(self.options.paths.storyline)
@@ -125,6 +126,8 @@ class _Verify:
             return
         behind = self.snapshot.fact_rows - rows
         self.report.freshness = f"stale by {behind} facts" if behind else "fresh"
+        if behind:
+            self.report.warnings.append(f"the tables are {self.report.freshness}; run `chronicle rebuild`")
         fold = self.fold if not behind else facts.source_fold(self.snapshot, rows)
         expected = _RowSums()
         builder = TableBuilder()
@@ -165,6 +168,7 @@ class _Verify:
         """Every AgenticMD file is what its story renders to; one edited by hand is a warning."""
         index = read_index(self.options.paths)
         if index is None or not index.complete:
+            self.report.warnings.append("there are no AgenticMD files, or not all; run `chronicle materialize`")
             return
         if (index.fact_version, index.renderer) != (self.snapshot.fact_version, RENDERER):
             self.report.warnings.append("the AgenticMD files are stale; run `chronicle materialize`")

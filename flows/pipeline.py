@@ -7,7 +7,7 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
 from chronicle.options import PipelineOptions
-from chronicle.reports import PipelineReport, Report
+from chronicle.reports import IngestReport, PipelineReport, RebuildReport, Report
 from chronicle.runlock import RunRecord
 from flows.artifact import publish
 from flows.ingest import ingest
@@ -44,7 +44,12 @@ def carry_out(options: PipelineOptions, report: PipelineReport) -> None:
     report.ingest = ingest(options)
     report.rebuild = derived(report, rebuild, options)
     report.materialize = derived(report, materialize, options)
-    report.verify = derived(report, verify, options, report.ingest.rows_before)
+    report.verify = derived(report, verify, options, first_new_row(report.ingest, report.rebuild))
+
+
+def first_new_row(ingested: IngestReport, rebuilt: RebuildReport | None) -> int:
+    """Where the facts begin that this run wrote or brought into the tables."""
+    return min(ingested.rows_before, rebuilt.rows_before) if rebuilt else ingested.rows_before
 
 
 def derived(report: PipelineReport, step: Flow[..., SomeReport], *arguments: Any) -> SomeReport | None:

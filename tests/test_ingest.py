@@ -552,6 +552,12 @@ def test_verify_agrees_and_can_fail(lake: Lake) -> None:
     changed = verify(VerifyOptions(paths=lake.paths))
     assert (changed.differences, changed.sources_changed, changed.sources_gone) == ([], 1, 1)
 
+    shutil.move(lake.paths.storyline, lake.root / "aside")
+    absent = verify(VerifyOptions(paths=lake.paths))
+    assert (absent.differences, absent.freshness) == ([], "missing")
+    assert "there are no tables" in absent.warnings[0]
+    shutil.move(lake.root / "aside", lake.paths.storyline)
+
     markdown = next(Path(lake.paths.agenticmd).glob("*.md"))
     markdown.unlink()
     assert [difference.layer for difference in verify(VerifyOptions(paths=lake.paths)).differences] == ["markdown"]
