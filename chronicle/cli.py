@@ -78,7 +78,7 @@ RESIDUAL = click.Option(
     type=click.Choice(("carry", "drop")),
     default="carry",
     show_default=True,
-    help="Whether what OUT cannot say travels along in it.",
+    help="Whether what OUT cannot say travels along in it; ATIF and Storyline have a place for that, OpenAI messages have none.",
 )
 ENTRY = click.Argument(["id"], metavar="ID")
 ENTRY_OR_ALL = click.Argument(["id"], metavar="[ID]", required=False)
@@ -296,7 +296,8 @@ def query(call: Call, sql: str, limit: int | None, timeout: float, memory: str, 
 def convert(call: Call, source: str, target: str, **flags: Any) -> Report | None:
     """Convert a file to another format.
 
-    Through Storyline, without a lake. IN and OUT may be - for standard input and output.
+    Through Storyline, without a lake. IN and OUT may be - for standard input and output. The report lists under `lost`
+    each place of IN that OUT does not give back.
     """
     from chronicle.convert import STDIO
     from chronicle.convert import convert as run
@@ -305,10 +306,12 @@ def convert(call: Call, source: str, target: str, **flags: Any) -> Report | None
     report = run(ConvertOptions(source=source, target=target, dry_run=call.dry_run, **flags))
     if target != STDIO or call.dry_run:
         return report
-    if report.lost:  # stdout is the file's, so the report cannot stand there
+    if report.lost and report.strict:  # stdout is the file's, so the report cannot stand there
         raise InputError(
             f"{len(report.lost)} places would be lost, first {report.lost[0]}", hint="leave --strict out", kind="lossy"
         )
+    if report.lost:
+        call.console.note(f"warning: {len(report.lost)} places are lost, first {report.lost[0]}; --strict would refuse that")
     return None
 
 

@@ -1,7 +1,7 @@
 """convert: one file of one format to a file of another, without a lake (design 8).
 
-With `strict` the result is read back, written in the format in which it came, and compared value by value: every place
-that does not come back as it was counts as lost, and nothing is written.
+The result is read back, written in the format in which it came, and compared value by value: every place that does not
+come back as it was counts as lost. With `strict` nothing is written then.
 """
 
 from __future__ import annotations
@@ -27,11 +27,17 @@ def convert(options: ConvertOptions) -> ConvertReport:
     source = _read(options.source)
     stories = hub.into_storyline(options.from_, source)
     data = hub.from_storyline(options.to, stories, profile=options.profile, residual=options.residual)
-    lost = losses(options, source, data) if options.strict else []
-    if not lost and not options.dry_run:
+    lost = losses(options, source, data)
+    if not (lost and options.strict) and not options.dry_run:
         _write(options.target, data)
     return ConvertReport(
-        source=options.source, to=options.target, stories=len(stories), bytes=len(data), lost=lost, dry_run=options.dry_run
+        source=options.source,
+        to=options.target,
+        stories=len(stories),
+        bytes=len(data),
+        lost=lost,
+        strict=options.strict,
+        dry_run=options.dry_run,
     )
 
 

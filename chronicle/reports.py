@@ -269,10 +269,10 @@ class ConvertReport(Report, kw_only=True):
     to: str = ""
     stories: int = 0
     bytes: int = 0
-    lost: list[str] = []
-    """Places of the source that the target does not give back."""
     strict: bool = False
     """Nothing was to be lost: where something would be, nothing was written."""
+    lost: list[str] = []
+    """Places of the source that the target does not give back."""
 
     def exit_code(self) -> int:
         """65 when something would be lost and that was not to be."""

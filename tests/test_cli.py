@@ -247,6 +247,12 @@ def test_convert_there_and_back(tmp_path: Path) -> None:
     assert lossy.code == 65
     assert lossy.json["lost"]
     assert not (tmp_path / "m.jsonl").exists()
+    told = chronicle("convert", source, tmp_path / "m.jsonl", "--from", "atif", "--to", "openai_msg")
+    assert (told.code, told.json["lost"]) == (0, lossy.json["lost"])
+    assert (tmp_path / "m.jsonl").exists()
+    piped = chronicle("convert", source, "-", "--from", "atif", "--to", "openai_msg")
+    assert piped.out == (tmp_path / "m.jsonl").read_bytes()
+    assert "places are lost" in piped.err
 
 
 def test_convert_in_a_pipe() -> None:
