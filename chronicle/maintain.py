@@ -15,7 +15,7 @@ from chronicle.events.vacuum import directories, vacuum_log
 from chronicle.layout import TABLES, DatasetPaths, generation_path, segment_path
 from chronicle.options import MaintainOptions
 from chronicle.rebuild import Cursor
-from chronicle.receipts import are_in_pieces, compact_receipts
+from chronicle.receipts import are_in_pieces, compact_receipts, receipts_lock
 from chronicle.reports import MaintainReport, Stock
 from chronicle.retired import Record, Retired
 from chronicle.storage import files, lanceio, versions
@@ -107,10 +107,17 @@ class _Maintain:
             self.report.rewritten.append("receipts")
             if not options.dry_run:
                 compact_receipts(options.paths, self._superseded)
-        if options.vacuum:
-            vacuum = self._vacuum()
-            vacuum.versions(_RECEIPTS, options.paths.receipts, versions.versions_of(options.paths.receipts)[-1:])
-            vacuum.finish(lambda name: name == _RECEIPTS)
+        if options.vacuum and options.dry_run:
+            self._vacuum_receipts()
+        elif options.vacuum:
+            with receipts_lock(options.paths):
+                self._vacuum_receipts()
+
+    def _vacuum_receipts(self) -> None:
+        path = self.options.paths.receipts
+        vacuum = self._vacuum()
+        vacuum.versions(_RECEIPTS, path, versions.versions_of(path)[-1:])
+        vacuum.finish(lambda name: name == _RECEIPTS)
 
     def _superseded(self, version: int) -> None:
         self.retired.note([Record(kind="versions", name=_RECEIPTS, versions=(version,), was_visible=True)])

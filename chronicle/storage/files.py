@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from chronicle.storage import local
-from chronicle.storage.local import NAME_MAX, from_oserror, translated
+from chronicle.storage.local import NAME_MAX, FileStates, from_oserror, translated
 from chronicle.storage.uri import is_s3
 
-__all__ = ["NAME_MAX", "Lock", "from_oserror", "translated"]
+__all__ = ["NAME_MAX", "FileStates", "Lock", "from_oserror", "translated"]
 
 
 class Lock(Protocol):
@@ -46,7 +46,8 @@ class _Store(Protocol):
     def remove_tree(self, path: str) -> None: ...
     def tree_bytes(self, path: str) -> int: ...
     def sync_dir(self, path: str) -> None: ...
-    def sync_tree(self, path: str) -> None: ...
+    def file_states(self, path: str) -> FileStates: ...
+    def sync_tree(self, path: str, known: FileStates | None = None) -> None: ...
     def locked(self, path: str) -> AbstractContextManager[None]: ...
     def try_lock(self, path: str) -> Lock | None: ...
 
@@ -130,12 +131,18 @@ def sync_dir(path: str) -> None:
     _store(path).sync_dir(path)
 
 
-def sync_tree(path: str) -> None:
+def file_states(path: str) -> FileStates:
+    """What tells later which files below a directory were written since; empty where nothing has to be synced."""
+    return _store(path).file_states(path)
+
+
+def sync_tree(path: str, known: FileStates | None = None) -> None:
     """Bring a directory to the disk: every file and directory below it, itself, and its entry in its parent.
 
-    Make the parents with `make_dirs`, which syncs the ones it creates.
+    Make the parents with `make_dirs`, which syncs the ones it creates. `known`: what `file_states` said when all that lay
+    there was on the disk; files that are still the same are passed over.
     """
-    _store(path).sync_tree(path)
+    _store(path).sync_tree(path, known)
 
 
 def locked(path: str) -> AbstractContextManager[None]:

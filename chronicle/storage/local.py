@@ -20,6 +20,9 @@ from chronicle.errors import ChronicleError, ConfigError, NotFoundError, Storage
 NAME_MAX = 255
 """Bytes of one name on the disks we know."""
 
+FileStates = dict[str, tuple[int, int, int]]
+"""Path -> what changes when the file is written."""
+
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _SHAPE = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EEXIST, errno.EINVAL}
@@ -206,15 +209,28 @@ def sync_dir(path: str) -> None:
     _sync(path or ".", os.O_RDONLY | os.O_DIRECTORY)
 
 
-def sync_tree(path: str) -> None:
+def file_states(path: str) -> FileStates:
+    """What tells whether a file below a directory was written since."""
+    with translated(path):
+        return {name: _state(name) for folder, _, names in os.walk(path) for name in (os.path.join(folder, n) for n in names)}
+
+
+def _state(path: str) -> tuple[int, int, int]:
+    found = os.lstat(path)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def sync_tree(path: str, known: FileStates | None = None) -> None:
     """Bring a directory to the disk: every file and directory below it, itself, and its entry in its parent.
 
-    Make the parents with `make_dirs`, which syncs the ones it creates.
+    Make the parents with `make_dirs`, which syncs the ones it creates. `known`: states of files that are there already.
     """
+    known = known or {}
     with translated(path):
         for folder, _, names in os.walk(path, topdown=False, onerror=_raise):
-            for name in names:
-                _sync(os.path.join(folder, name), os.O_RDONLY)
+            for name in (os.path.join(folder, n) for n in names):
+                if name not in known or _state(name) != known[name]:
+                    _sync(name, os.O_RDONLY)
             _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
     sync_dir(os.path.dirname(path))
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
+from chronicle.storage.local import FileStates
 from chronicle.storage.s3client import Client, client
 from chronicle.storage.s3errors import S3Error, translated
 from chronicle.storage.uri import S3, split_s3
@@ -119,7 +120,12 @@ def sync_dir(path: str) -> None:
     """Do nothing: what was answered for is kept."""
 
 
-def sync_tree(path: str) -> None:
+def file_states(path: str) -> FileStates:
+    """Nothing: nothing has to be synced here."""
+    return {}
+
+
+def sync_tree(path: str, known: FileStates | None = None) -> None:
     """Do nothing: what was answered for is kept."""
 
 

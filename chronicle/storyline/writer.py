@@ -48,6 +48,7 @@ class StorylineWriter:
         """Whether a dead writer held the lease: the next commit makes a new generation."""
         self._commit = commit
         self._new_name = new_name
+        self._states: dict[str, files.FileStates] = {}
 
     def rebuild(self, batches: Iterable[Batches], projection: Projection | None) -> Snapshot:
         """Write a new generation of all tables, commit it and return it.
@@ -98,11 +99,9 @@ class StorylineWriter:
         """Versions of the tables with the visible rows that are the latest: what a dead writer left above them is put away."""
         if self.pinned is None:
             raise ValueError("nothing is committed yet")
-        generation = self.pinned.table_generation
-        return {
-            table: _restored(generation_path(self.root, generation, table), version)
-            for table, version in self.pinned.versions.items()
-        }
+        places = {table: generation_path(self.root, self.pinned.table_generation, table) for table in TABLES}
+        self._states = {uri: files.file_states(uri) for uri in places.values()}
+        return {table: _restored(places[table], version) for table, version in self.pinned.versions.items()}
 
     def advance(self, versions: Mapping[str, int], projection: Projection | None) -> Snapshot:
         """Commit other versions of the tables of the visible generation, written under this lease (also by maintenance)."""
@@ -112,7 +111,8 @@ class StorylineWriter:
         snapshot = self._snapshot(generation, versions, projection)
         for table, version in self.pinned.versions.items():
             if versions[table] != version:
-                files.sync_tree(generation_path(self.root, generation, table))
+                uri = generation_path(self.root, generation, table)
+                files.sync_tree(uri, self._states.get(uri))
         self._publish(snapshot)
         return snapshot
 

@@ -76,6 +76,21 @@ def test_a_tree_is_synced_from_its_leaves_to_its_parent(tmp_path):
     assert order == ["t/sub/f", "t/sub", "t/g", "t", "."]
 
 
+def test_only_what_was_written_since_is_synced(tmp_path):
+    (tmp_path / "t/sub").mkdir(parents=True)
+    for name in ("sub/old", "sub/grown", "old"):
+        (tmp_path / "t" / name).write_bytes(b"x")
+    code = """
+from chronicle.storage import files
+known = files.file_states(sys.argv[1])
+open(sys.argv[1] + "/sub/grown", "a").write("y")
+open(sys.argv[1] + "/new", "w").write("z")
+files.sync_tree(sys.argv[1], known)
+"""
+    order = [os.path.relpath(where, tmp_path) for _, where in recorded(code, str(tmp_path / "t"))]
+    assert order == ["t/sub/grown", "t/sub", "t/new", "t", "."]
+
+
 def test_a_failed_write_leaves_no_temporary_file(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "full").write_bytes(b"")
