@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from chronicle.command import Call, Verbs, verb
+from chronicle.command import Call, Count, Seconds, Verbs, verb
 from chronicle.console import Lines
 from chronicle.errors import InputError, NotFoundError, UsageError
 
@@ -32,7 +32,7 @@ HUB = ("atif", "openai_msg", "storyline")
 
 SOURCES = click.Argument(["sources"], nargs=-1, required=True, metavar="SOURCE...")
 FORMAT = click.Option(["--format"], metavar="F", help="Read as this format: atif, openai_msg, storyline.")
-WORKERS = click.Option(["--workers"], type=click.IntRange(min=1), metavar="N", help="Sources cut at a time.")
+WORKERS = click.Option(["--workers"], type=Count(min=1), metavar="N", help="Sources cut at a time.")
 ALLOW_QUARANTINE = click.Option(["--allow-quarantine"], is_flag=True, help="Exit 0 where inputs are in quarantine.")
 PROFILE = click.Option(
     ["--profile"], type=click.Choice(("seed", "peer")), default="seed", show_default=True, help="Dialect of Storyline files."
@@ -52,15 +52,15 @@ EXACT = click.Option(["--exact"], is_flag=True, help="Give back the bytes that c
 ALL_VERSIONS = click.Option(["--all-versions"], is_flag=True, help="With --exact: superseded sources too.")
 EXPORT_FORMAT = click.Option(["--format"], type=click.Choice(HUB), help="Convert to this format.")
 OVERWRITE = click.Option(["--overwrite"], is_flag=True, help="Write into a directory that is not empty.")
-SAMPLE = click.Option(["--sample"], type=click.IntRange(min=1), metavar="N", help="Check this many sources only.")
+SAMPLE = click.Option(["--sample"], type=Count(min=1), metavar="N", help="Check this many sources only.")
 SESSION = click.Option(["--session"], metavar="ID", help="Only events of this session.")
 FROM_ROW = click.Option(
-    ["--from-row"], type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Begin at this row of the log."
+    ["--from-row"], type=Count(min=0), default=0, show_default=True, metavar="N", help="Begin at this row of the log."
 )
-LIMIT = click.Option(["--limit"], type=click.IntRange(min=0), metavar="N", help="At most this many.")
+LIMIT = click.Option(["--limit"], type=Count(min=0), metavar="N", help="At most this many.")
 SQL = click.Argument(["sql"], metavar="SQL")
 TIMEOUT = click.Option(
-    ["--timeout"], type=click.FloatRange(min=0), default=300.0, show_default=True, metavar="S", help="Stop after so many seconds."
+    ["--timeout"], type=Seconds(min=0), default=300.0, show_default=True, metavar="S", help="Stop after so many seconds."
 )
 MEMORY = click.Option(["--memory"], default="2GB", show_default=True, metavar="M", help="Memory that the query may use.")
 ROW_FORMAT = click.Option(
@@ -78,7 +78,7 @@ RESIDUAL = click.Option(
     type=click.Choice(("carry", "drop")),
     default="carry",
     show_default=True,
-    help="Whether what OUT cannot say travels along in it; ATIF and Storyline have a place for that, OpenAI messages have none.",
+    help="Whether what OUT cannot say travels along in it. Only Storyline files have a place for that.",
 )
 ENTRY = click.Argument(["id"], metavar="ID")
 ENTRY_OR_ALL = click.Argument(["id"], metavar="[ID]", required=False)
@@ -266,9 +266,14 @@ def replay(call: Call, session: str | None, from_row: int, limit: int | None) ->
     from chronicle.events.log import RawEventLanceStore
     from chronicle.journal import one_line
 
-    store = RawEventLanceStore(call.paths.events)
+    snapshot = RawEventLanceStore(call.paths.events).snapshot()
+    if session is not None and next(snapshot.replay(session, limit=1), None) is None:
+        raise NotFoundError(
+            f"dataset {call.paths.dataset!r} has no facts of a session {session!r}",
+            hint='`chronicle query "SELECT DISTINCT session_id FROM runs"` names the sessions that have tables',
+        )
     with Lines() as lines:
-        for _, record in store.replay(session_id=session, start=from_row, limit=limit):
+        for _, record in snapshot.replay(session, from_row, limit):
             lines.add(one_line(record.text))
 
 
@@ -276,16 +281,22 @@ def replay(call: Call, session: str | None, from_row: int, limit: int | None) ->
 def query(call: Call, sql: str, limit: int | None, timeout: float, memory: str, format: str | None) -> None:
     """Ask the tables with SQL.
 
-    One SELECT over runs, steps and tool_calls; over a whole lake they have a column `dataset`.
+    One SELECT over runs, steps and tool_calls; over a whole lake (no --dataset, or an empty one) they have a column
+    `dataset`.
     """
     from chronicle.options import QueryOptions
     from chronicle.query import query as run
     from chronicle.rows import write_rows
 
-    asked = QueryOptions(
-        lake=call.lake, sql=sql, dataset=call.settings.dataset, limit=limit, timeout_seconds=timeout, memory=memory
-    )
-    with run(asked) as result:
+    dataset = call.settings.dataset or None
+    asked = QueryOptions(lake=call.lake, sql=sql, dataset=dataset, limit=limit, timeout_seconds=timeout, memory=memory)
+    try:
+        found = run(asked)
+    except UsageError as error:
+        if dataset is not None and 'column "dataset" not found' in error.message:
+            error.hint = "only a query over the whole lake has the column `dataset`: add --dataset ''"
+        raise
+    with found as result:
         for warning in result.warnings:
             call.console.note(f"warning: {warning}")
         shown = format or ("table" if call.console.for_people else "jsonl")
@@ -315,15 +326,12 @@ def convert(call: Call, source: str, target: str, **flags: Any) -> Report | None
     return None
 
 
-@verb(app, "list", on="lake")
+@verb(app, "list", on="whole lake")
 def list_datasets(call: Call) -> Report:
-    """List the datasets of a lake. With what they hold and whether their tables are fresh."""
+    """List all datasets of a lake. With what they hold and whether their tables are fresh."""
     from chronicle.stats import list_lake
 
-    report = list_lake(call.lake)
-    if call.settings.dataset:
-        report.datasets = [one for one in report.datasets if one.dataset == call.settings.dataset]
-    return report
+    return list_lake(call.lake)
 
 
 @verb(app, "stats", on="lake")

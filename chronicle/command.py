@@ -14,12 +14,13 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from chronicle.console import Console, abandon_stdout, say
-from chronicle.errors import ChronicleError, StorageError, UsageError
+from chronicle.console import Console, abandon_stdout, say, write
+from chronicle.errors import ChronicleError, ConfigError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from chronicle.layout import DatasetPaths
@@ -29,13 +30,37 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
 
-Subject = Literal["dataset", "lake"] | None
+Subject = Literal["dataset", "lake", "whole lake"] | None
 _LAKE = click.Option(["--lake"], metavar="URI", help="Where the lake is: a directory, or s3://bucket/prefix.")
 _DATASET = click.Option(["--dataset"], metavar="NAME", help="Name of the dataset in the lake.")
 _JSON = click.Option(["--json"], is_flag=True, help="Print one JSON document, on a terminal too.")
 _CONFIG = click.Option(["--config"], metavar="FILE.toml", help="Settings; flags and CHRONICLE_* win.")
 _QUIET = click.Option(["--quiet"], is_flag=True, help="Say nothing but results and errors.")
 _DRY_RUN = click.Option(["--dry-run"], is_flag=True, help="Say what would be done, change nothing.")
+
+
+class Count(click.IntRange):
+    """A whole number within bounds; says so where it is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number of a text. Fails as click does."""
+        try:
+            int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds within bounds; says so where it is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number of a text. Fails as click does."""
+        try:
+            float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Verbs(click.Group):
@@ -77,11 +102,13 @@ def verb(
 ) -> Callable[[Verb], Verb]:
     """Register a function of (call, own flags) as verb `name` of a group; its docstring is the help.
 
-    `on`: whether the verb needs a dataset, a lake (then --dataset narrows it), or neither. `changes`: it changes
+    `on`: whether the verb needs a dataset, a lake (then --dataset narrows it), the whole lake (whatever dataset the
+    settings name), or neither. `changes`: it changes
     something, so it takes --dry-run. A report that it returns is shown and decides the exit code; where the verb changes
     a dataset it is kept there too, unless `keeps` is false because the function does that itself.
     """
-    common = [*([_DRY_RUN] if changes else []), *([_LAKE, _DATASET] if on else []), _JSON, _CONFIG, _QUIET]
+    place = {None: [], "whole lake": [_LAKE]}.get(on, [_LAKE, _DATASET])
+    common = [*([_DRY_RUN] if changes else []), *place, _JSON, _CONFIG, _QUIET]
 
     def register(function: Verb) -> Verb:
         def command(**values: Any) -> None:
@@ -112,7 +139,7 @@ def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Su
     )
     call = Call(Console(json=bool(said["json"]), quiet=bool(said["quiet"])), given, bool(said.get("dry_run")))
     if on:  # before anything slow
-        _ = call.paths if on == "dataset" or given.dataset else call.lake
+        _check_place(call, on)
     began = time.monotonic()
     report = function(call, **own)
     if report is None:
@@ -122,6 +149,14 @@ def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Su
         reports.keep(report, call.paths)
     call.console.report(report)
     click.get_current_context().exit(report.exit_code())
+
+
+def _check_place(call: Call, on: Subject) -> None:
+    """Raise UsageError or ConfigError where the place that a verb works on cannot be one."""
+    if on == "dataset" or (on == "lake" and call.settings.dataset):
+        _ = call.paths
+    if Path(call.lake).is_file():  # no object store's path is one
+        raise ConfigError(f"the lake path {call.lake} is a file", hint="name a directory")
 
 
 def main(app: click.Command, arguments: Sequence[str] | None = None) -> int:
@@ -138,8 +173,11 @@ def main(app: click.Command, arguments: Sequence[str] | None = None) -> int:
     except ChronicleError as error:
         console.error(error)
         return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:  # a group of verbs alone, like the command alone
+        write(f"{error.format_message()}\n".encode())
+        return 0
     except click.ClickException as error:
-        console.error(UsageError(error.format_message().rstrip("."), hint=f"see `{_help_command(given)}`"))
+        console.error(UsageError(error.format_message().rstrip("."), hint=f"see `{_help_command(error)}`"))
         return UsageError.exit_code
     except KeyboardInterrupt:
         say("interrupted: what was published stays; run the same command again and it goes on from there")
@@ -151,9 +189,10 @@ def main(app: click.Command, arguments: Sequence[str] | None = None) -> int:
         return _unexpected(error, console)
 
 
-def _help_command(given: Sequence[str]) -> str:
-    verbs = [word for word in given[:1] if not word.startswith("-")]
-    return " ".join(["chronicle", *verbs, "--help"])
+def _help_command(error: click.ClickException) -> str:
+    """The help of the innermost command that exists."""
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path if context else 'chronicle'} --help"
 
 
 def _unexpected(error: Exception, console: Console) -> int:

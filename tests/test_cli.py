@@ -18,7 +18,7 @@ from tests.command import Outcome, chronicle
 
 VERBS = {
     "run", "ingest", "rebuild", "materialize", "export", "replay", "query", "stats", "list", "verify", "convert",
-    "quarantine", "receipts", "serve", "drain", "maintain",
+    "quarantine", "receipts", "serve", "drain", "maintain", "doctor",
 }  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def test_verbs_that_change_something_can_be_tried(verb: str) -> None:
     assert "--dry-run" in chronicle(verb, "--help").out.decode()
 
 
-@pytest.mark.parametrize("verb", ["maintain", "drain", "find", "report", "md", "doctor", "deploy"])
+@pytest.mark.parametrize("verb", ["find", "report", "md", "deploy"])
 def test_what_is_not_there_is_a_usage_error(verb: str) -> None:
     assert chronicle(verb).code == 2
 
@@ -144,6 +144,14 @@ def test_replay_of_a_session_and_of_a_range(full: Lake) -> None:
     session = [json.loads(line) for line in full("replay", "--session", "survey-7").lines]
     assert session
     assert {event["session_id"] for event in session} == {"survey-7"}
+    assert full("replay", "--session", "survey-7", "--limit", "0").lines == []
+    assert full("replay", "--session", "survey-7", "--from-row", "1000").code == 0
+
+
+def test_replay_of_no_session(full: Lake) -> None:
+    done = full("replay", "--session", "nope")
+    assert (done.code, done.out) == (66, b"")
+    assert "'nope'" in done.err
 
 
 QUERY = "SELECT agent_id, count(*) AS n, 1.10 AS price FROM runs GROUP BY ALL ORDER BY n DESC, agent_id LIMIT 2"
@@ -167,6 +175,24 @@ def test_query_formats(full: Lake) -> None:
 def test_query_over_the_lake_names_datasets(full: Lake) -> None:
     done = chronicle("query", "SELECT DISTINCT dataset FROM steps", "--lake", full.path)
     assert done.json == {"dataset": "team/d"}
+
+
+def test_the_whole_lake_while_a_dataset_is_set(full: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHRONICLE_LAKE", str(full.path))
+    monkeypatch.setenv("CHRONICLE_DATASET", "other")
+    assert [one["dataset"] for one in chronicle("list").json["datasets"]] == ["team/d"]
+    assert chronicle("query", "SELECT DISTINCT dataset FROM steps", "--dataset", "").json == {"dataset": "team/d"}
+    assert chronicle("stats", "--dataset", "").json["verb"] == "list"
+    monkeypatch.setenv("CHRONICLE_DATASET", "team/d")
+    assert "add --dataset ''" in chronicle("query", "SELECT DISTINCT dataset FROM steps").err
+    assert "no dataset is given" in chronicle("rebuild", "--dataset", "").err
+
+
+def test_a_lake_that_is_a_file(full: Lake) -> None:
+    file = next(path for path in full.exports.rglob("*.json"))
+    for verb in (("list",), ("query", "SELECT 1"), ("ingest", file, "--dataset", "d")):
+        done = chronicle(*verb, "--lake", file)
+        assert (done.code, f"the lake path {file} is a file" in done.err) == (78, True)
 
 
 @pytest.mark.parametrize("sql", ["DROP TABLE runs", "SELECT 1; SELECT 2", "SELEC 1", "SELECT * FROM 'x.csv'"])

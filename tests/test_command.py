@@ -91,6 +91,36 @@ def test_usage_errors_are_2_and_say_where_help_is(arguments: list[str]) -> None:
     assert "--help" in done.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["nonsense"], "chronicle"),
+        (["quarantine", "nonsense"], "chronicle quarantine"),
+        (["quarantine", "show"], "chronicle quarantine show"),
+        (["--json", "query", "--nonsense"], "chronicle query"),
+    ],
+)
+def test_usage_errors_name_a_command_that_exists(arguments: list[str], command: str) -> None:
+    done = chronicle(*arguments)
+    assert done.code == 2
+    assert f"see `{command} --help`" in done.err
+    assert chronicle(*command.split()[1:], "--help").code == 0
+
+
+def test_numbers_that_are_none() -> None:
+    assert "'x' is not a whole number" in chronicle("query", "SELECT 1", "--limit", "x").err
+    assert "'x' is not a number of seconds" in chronicle("query", "SELECT 1", "--timeout", "x").err
+    assert "-1 is not in the range" in chronicle("query", "SELECT 1", "--limit", "-1").err
+
+
+@pytest.mark.parametrize("group", [[], ["quarantine"], ["receipts"]])
+def test_a_group_alone_prints_its_help(group: list[str]) -> None:
+    alone = chronicle(*group)
+    assert (alone.code, alone.err) == (0, "")
+    assert alone.out == chronicle(*group, "--help").out
+    assert len(alone.lines) > 5
+
+
 def test_flags_of_all_verbs_stand_before_or_after_the_verb(tmp_path: Path) -> None:
     seen = []
     config = tmp_path / "c.toml"
