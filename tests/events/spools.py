@@ -44,10 +44,10 @@ class Dead(BaseException):
 
 
 @contextmanager
-def dying(at: int, share: float = 0.5) -> Iterator[list[str]]:
+def dying(at: int, share: float = 0.5, safe: dict[int, int] | None = None) -> Iterator[list[str]]:
     """Let the `at`-th call that changes the disk be the last: a write comes through in part, others not at all.
 
-    `at` 0: nobody dies. Gives the names of the calls that were made.
+    `at` 0: nobody dies. Gives the names of the calls that were made; `safe` gets inode -> bytes that an fsync has covered.
     """
     made: list[str] = []
     real = {name: getattr(os, name) for name in CALLS}
@@ -58,6 +58,9 @@ def dying(at: int, share: float = 0.5) -> Iterator[list[str]]:
                 raise Dead  # nothing more happens in a dead process
             made.append(name)
             if len(made) != at:
+                if name == "fsync" and safe is not None:
+                    state = os.fstat(first)
+                    safe[state.st_ino] = state.st_size
                 return real[name](first, *rest, **named)
             if name == "write":
                 real[name](first, bytes(rest[0])[: int(len(rest[0]) * share)])
@@ -74,6 +77,18 @@ def dying(at: int, share: float = 0.5) -> Iterator[list[str]]:
     finally:
         for name in CALLS:
             setattr(os, name, real[name])
+
+
+def power_cut(path: str, safe: dict[int, int], share: float) -> None:
+    """Take back a part of what no fsync has covered; what is left of it may be zeros."""
+    for name in journal_files(path):
+        file = f"{path}/{name}"
+        state = os.stat(file)
+        whole = min(safe.get(state.st_ino, 0), state.st_size)
+        os.truncate(file, whole + int((state.st_size - whole) * share))
+        if share > 0.5:
+            os.truncate(file, whole + int((state.st_size - whole) * (share - 0.5)))
+            os.truncate(file, state.st_size)
 
 
 def ids(texts: list[bytes]) -> list[str]:

@@ -22,7 +22,7 @@ from chronicle.events.record import parse
 from chronicle.events.sequence import Sequence
 from chronicle.events.spool import EventSpool, SpoolOptions
 from tests.events.helpers import event
-from tests.events.spools import Dead, dying, empty, held, ids, note
+from tests.events.spools import Dead, dying, empty, held, ids, note, power_cut
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -395,7 +395,7 @@ def test_a_very_high_number_is_nobody_elses_floor():
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["append", "append", "append", "restart", "roll", "empty", "other"]),
+        st.sampled_from(["append", "append", "append", "restart", "roll", "empty", "other", "power"]),
         st.integers(0, 14),  # the call that is the last one; 0: nobody dies
         st.floats(0, 1),
         st.integers(1, 3),
@@ -404,36 +404,40 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_whatever_dies_what_was_acknowledged_is_there_in_order(steps):
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         path = f"{folder}/spool"
         options = SpoolOptions(roll_bytes=700)
         spool, other = EventSpool(path, options), EventSpool(path, options)
-        drained, acknowledged, tried = [], [], 0
+        drained, acknowledged, tried, safe = [], [], 0, {}
         for what, at, share, count in steps:
             alive = False
-            with dying(at, share):
-                if what in ("append", "other"):
+            with dying(at, share, safe):
+                if what in ("append", "other", "power"):
                     batch = [note(f"s{n % 2}", event_id=f"{tried + n}") for n in range(count)]
                     tried += count
-                    done = (spool if what == "append" else other).append(*batch)
+                    done = (other if what == "other" else spool).append(*batch)
                     acknowledged += [record.event_id for record in done.records]
                 elif what == "roll":
                     spool.roll()
                 elif what == "empty":
                     drain_into(spool, drained)
-                alive = what != "restart"
+                alive = what not in ("restart", "power")
+            if what == "power":
+                other.close()
+                power_cut(path, safe, share)
+                other = EventSpool(path, options)
             if not alive:
                 spool.close()
                 spool = EventSpool(path, options)
         drain_into(spool, drained)
         spool.close()
         other.close()
-    firsts = list({json.loads(text)["event_id"]: text for text in reversed(drained)}.values())[::-1]
+    firsts = list(dict.fromkeys(drained))
+    assert len(set(ids(firsts))) == len(firsts), "a duplicate is the same record"
     assert [one for one in ids(firsts) if one in acknowledged] == acknowledged
-    assert set(drained) == set(firsts), "a duplicate is the same record"
     for session in ("s0", "s1"):
         numbers = [seq for text in firsts for seq in [json.loads(text)["seq"]] if json.loads(text)["session_id"] == session]
         assert numbers == sorted(set(numbers)), "no number twice, none goes back"
