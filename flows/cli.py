@@ -112,8 +112,12 @@ def _prefect(*, services: bool = False) -> Iterator[str]:
     from infra.prefect_server import TemporaryServer, environment
 
     os.environ.update(environment(os.environ))
-    if os.environ.get("PREFECT_API_URL"):
-        yield os.environ["PREFECT_API_URL"]
+    url = os.environ.get("PREFECT_API_URL")
+    if url:
+        from flows.reach import reached
+
+        with reached(url):
+            yield url
         return
     with TemporaryServer(os.environ, services=services) as server:
         os.environ["PREFECT_API_URL"] = server.url

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -160,6 +161,21 @@ def test_command_prints_one_report_and_nothing_else(process_environment: dict[st
     assert json.loads(missing.stdout)["error"]["kind"] == "not-found"
     assert missing.stderr.startswith(b"error: ")
     assert missing.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["run", "serve"])
+def test_server_that_is_not_there_is_69(exports: Path, tmp_path: Path, verb: str) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(f'lake = "{tmp_path}/lake"\ndataset = "d"\nsources = ["{exports}"]\n[schedule]\ninterval = "1d"\n')
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/api"
+    env = {**os.environ, "PREFECT_API_URL": url}
+    done = subprocess.run(command(verb, "--config", config), env=env, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 69
+    assert f"the Prefect server at {url} is not reachable" in done.stderr.decode()
+    assert b"unset PREFECT_API_URL" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+    assert not (tmp_path / "lake").exists()
 
 
 def test_served_pipeline_runs_when_it_is_due(process_environment: dict[str, str], exports: Path, tmp_path: Path) -> None:
