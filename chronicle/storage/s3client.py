@@ -305,6 +305,7 @@ def _filesystem(chosen: S3Options) -> Any:
             "connect_timeout": CONNECT_SECONDS,
             "read_timeout": READ_SECONDS,
             "max_pool_connections": 32,
+            "http_session_cls": _one_try(),
             "s3": {"addressing_style": "path" if chosen.endpoint else "auto"},
             # Stores that are not AWS know these checksums only in part.
             "request_checksum_calculation": "when_required",
@@ -312,6 +313,19 @@ def _filesystem(chosen: S3Options) -> Any:
         },
         **({"profile": chosen.profile} if chosen.profile and not chosen.key else {}),
     )
+
+
+def _one_try() -> Any:
+    """Sessions that send a request once. aiohttp would send a write again, unseen, when a kept connection breaks."""
+    from aiobotocore.httpsession import AIOHTTPSession
+
+    class OneTry(AIOHTTPSession):  # type: ignore[misc]
+        async def _get_session(self, proxy_url: Any) -> Any:
+            session = await super()._get_session(proxy_url)
+            session._retry_connection = False
+            return session
+
+    return OneTry
 
 
 def _head(answer: dict[str, Any]) -> Head:

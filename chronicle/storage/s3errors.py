@@ -56,12 +56,13 @@ def failure_of(error: Exception) -> S3Error | ChronicleError | None:
     """What a library raised, as ours; None where it is no failure of a request."""
     import aiohttp
     import botocore.exceptions as boto
+    from botocore.parsers import ResponseParserError
 
     if isinstance(error, boto.ClientError):
         return _answered(error.response)
     if isinstance(error, boto.EndpointConnectionError | boto.ConnectTimeoutError | boto.ProxyConnectionError):
         return S3Error("unreached", type(error).__name__, 0, f"no connection: {error}")
-    broken = boto.HTTPClientError | boto.ResponseStreamingError | boto.IncompleteReadError | boto.ResponseParserError
+    broken = boto.HTTPClientError | boto.ResponseStreamingError | boto.IncompleteReadError | ResponseParserError
     if isinstance(error, broken | aiohttp.ClientError | asyncio.IncompleteReadError | TimeoutError | ConnectionError):
         return S3Error("cut", type(error).__name__, 0, f"the connection broke: {error}")
     if isinstance(error, boto.BotoCoreError) or (isinstance(error, ValueError) and "endpoint" in str(error)):

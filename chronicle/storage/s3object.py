@@ -83,9 +83,15 @@ class _Swap:
         last = failures[-1]
         if any(failure.kind in {"busy", "cut"} for failure in failures):
             return self._is_ours(nonce, failures)  # a server that fails, or is cut off, may have written first
-        if last.kind in {"lost", "missing"}:
+        if last.kind == "lost":
+            return self._nonce() == nonce  # in case a layer below sent it twice
+        if last.kind == "missing":
             return False
         raise last
+
+    def _nonce(self) -> str:
+        head = self.store.head(self.bucket, self.key)
+        return "" if head is None else head.nonce
 
     def _is_ours(self, nonce: str, failures: list[S3Error]) -> bool:
         """After answers that say nothing: whether the state that is there is the one we sent.
