@@ -7,7 +7,7 @@ import io
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -30,7 +30,19 @@ def write_rows(format: str, schema: pa.Schema, batches: Batches, console: Consol
 
 def _values(batches: Batches) -> Iterator[tuple[Any, ...]]:
     for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        yield from zip(*(_cells(column) for column in batch.columns), strict=True)
+
+
+def _cells(column: pa.Array) -> list[Any]:
+    """Values of a column; instants as RFC 3339 text, which holds nanoseconds where Python's datetime does not."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_timestamp(column.type):
+        return cast(list[Any], column.to_pylist())
+    text = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
+    text = pc.replace_substring_regex(text, r"(\.\d*?)0+(Z?)$", r"\1\2")
+    return cast(list[Any], pc.replace_substring_regex(text, r"\.(Z?)$", r"\1").to_pylist())
 
 
 def _table(schema: pa.Schema, batches: Batches, console: Console) -> None:

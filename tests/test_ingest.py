@@ -17,11 +17,12 @@ import zstandard
 from chronicle import identity, reading
 from chronicle.errors import IntegrityError, NotFoundError, UsageError
 from chronicle.export import export
-from chronicle.ingest import ingest, retry
+from chronicle.ingest import ingest
 from chronicle.layout import DatasetPaths
 from chronicle.options import ExportOptions, IngestOptions, VerifyOptions
 from chronicle.quarantine import Quarantine
 from chronicle.receipts import list_receipts, rebuild_receipts
+from chronicle.retry import retry
 from chronicle.verify import verify
 from tests.jsoncompare import same_json
 from tests.lake import Lake, tree
@@ -271,7 +272,7 @@ def test_a_bad_line_counts_while_the_file_grows(lake: Lake) -> None:
 
 def test_retry_of_a_member_supersedes_its_opaque(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that learns a new shape later reads the stored bytes: here it forgets one first."""
-    import chronicle.ingest as verb
+    import chronicle.intake as verb
 
     data = chats(range(3))
     real = verb.cut
@@ -301,7 +302,7 @@ def test_retry_of_a_member_supersedes_its_opaque(lake: Lake, monkeypatch: pytest
 
 
 def test_retry_of_a_whole_source_does_not_displace_newer_bytes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    import chronicle.ingest as verb
+    import chronicle.intake as verb
     from chronicle.errors import InputError
 
     real = verb.cut
@@ -561,3 +562,14 @@ def test_verify_agrees_and_can_fail(lake: Lake) -> None:
     markdown = next(Path(lake.paths.agenticmd).glob("*.md"))
     markdown.unlink()
     assert [difference.layer for difference in verify(VerifyOptions(paths=lake.paths)).differences] == ["markdown"]
+
+
+def test_deleted_receipts_are_folded_out_of_the_facts_again(lake: Lake) -> None:
+    lake.put("a.json", atif("s", 2))
+    lake.put("b.jsonl", chats(range(3)))
+    lake.ingest()
+    rows = lake.store.manifest().fact_rows
+    shutil.rmtree(lake.paths.receipts)
+    again = lake.ingest()
+    assert (again.unchanged, again.files_opened, again.events) == (2, 0, 0)
+    assert lake.store.manifest().fact_rows == rows

@@ -207,3 +207,14 @@ def test_tables_may_come_from_elsewhere(options: QueryOptions) -> None:
     tables = {name: pa.table({"a": [1, 2]}) for name in ("runs", "steps", "tool_calls")}
     result = run(replace(options, sql="SELECT max(dataset) AS d, sum(a) AS s FROM steps"), [("a", tables), ("it's", tables)])
     assert rows(result) == [{"d": "it's", "s": 6}]
+
+
+def test_instants_finer_than_a_microsecond_are_printed(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    from chronicle.console import Console
+    from chronicle.rows import write_rows
+
+    nanos = [1_767_323_045_123_456_789, 1_767_323_045_250_000_000, 1_767_323_045_000_000_000, None]
+    batch = pa.record_batch({"at": pa.array(nanos, pa.timestamp("ns", "UTC"))})
+    write_rows("jsonl", batch.schema, [batch], Console())
+    expected = ['"2026-01-02T03:04:05.123456789Z"', '"2026-01-02T03:04:05.25Z"', '"2026-01-02T03:04:05Z"', "null"]
+    assert capfdbinary.readouterr().out.decode().splitlines() == [f'{{"at":{text}}}' for text in expected]

@@ -212,7 +212,10 @@ def _arguments(holder: Object, key: str, lints: list[str]) -> tuple[JsonText, li
     if not isinstance(value, str):
         return jsontext.dump(value), ["value"]
     try:
-        return jsontext.dump(jsontext.parse(value)), []
+        parsed = jsontext.parse(value)
+        if ("NaN" in value or "Infinity" in value) and not jsontext.is_strict(value.encode("utf-8", "surrogatepass")):
+            raise InputError("not a number", kind="unreadable")
+        return jsontext.dump(parsed), []
     except InputError:
         lints.append("invalid-arguments")
         return jsontext.string(value), []

@@ -235,7 +235,19 @@ def _checked(stories: list[StorylineDocument], source: Json) -> list[StorylineDo
             f"OpenAI messages: stories and residual do not give back {sorted(wrong)[0] or 'the document'!r}",
             hint="the facts are good; report the document as a fault of the projection",
         )
+    if repeats := _repeats(source, 4):
+        stories[0].lints["repeated-key"] = repeats
     return stories
+
+
+def _repeats(value: Json, depth: int) -> int:
+    """Objects with a repeated member, down to those of a message and its calls."""
+    if not isinstance(value, list) or not depth:
+        return 0
+    if not isinstance(value, Object):
+        return sum(_repeats(each, depth - 1) for each in value)
+    here = len({name for name, _ in value}) < len(value)
+    return here + sum(_repeats(each, depth - 1) for _, each in value)
 
 
 def _given_back(stories: Sequence[StorylineDocument], *, exact: bool = True) -> Json:
