@@ -16,10 +16,15 @@ from typing import IO, TYPE_CHECKING, Any, Self
 from chronicle.errors import ChronicleError
 
 if TYPE_CHECKING:
+    from rich.console import Console as Terminal
+
     from chronicle.reports import Report
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _LONGEST_LIST = 20
+_READABLE = 12
+"""Characters of a column that must stand on one line, where its values are longer."""
+_PIPE_WIDTH = 200
 
 
 def printable(text: str) -> str:
@@ -150,21 +155,71 @@ def abandon_stdout() -> None:
 
 
 def _draw_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-    from rich.box import SIMPLE_HEAD
+    """A table where the width gives each column what it needs to be read; else one record a row."""
+    from rich.cells import cell_len
     from rich.console import Console as Terminal
+
+    terminal = Terminal(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False)
+    names = [printable(column) for column in columns]
+    cells = [[_cell(value) for value in row] for row in rows]
+    least, wanted = [], []
+    for at, name in enumerate(names):
+        widest = max((cell_len(row[at]) for row in cells), default=0)
+        least.append(max(min(widest, _READABLE), *map(cell_len, name.split()), 1))
+        wanted.append(max(widest, cell_len(name), 1))
+    spare = terminal.width - sum(least) - (len(names) - 1)
+    if spare < 0 and any(names) and cells:
+        _draw_records(terminal, names, cells, title)
+        return
+    padding = 1 if spare >= len(names) else 0
+    _draw_grid(terminal, names, cells, title, widths=_shared(least, wanted, spare - padding * len(names)), padding=padding)
+
+
+def _shared(least: list[int], wanted: list[int], spare: int) -> list[int]:
+    """Widths of columns: what each needs, and what is spare in equal parts to those that want more."""
+    widths = list(least)
+    order = sorted(range(len(least)), key=lambda at: wanted[at] - least[at])
+    for done, at in enumerate(order):
+        more = min(wanted[at] - least[at], max(spare, 0) // (len(order) - done))
+        widths[at] += more
+        spare -= more
+    return widths
+
+
+def _draw_grid(
+    terminal: Terminal, names: list[str], cells: list[list[str]], title: str, *, widths: list[int], padding: int
+) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     head = Text(printable(title)) if title else None
     table = Table(
-        box=SIMPLE_HEAD, title=head, title_justify="left", show_edge=False, show_header=any(columns), padding=(0, 1, 0, 0)
+        box=SIMPLE_HEAD,
+        title=head,
+        title_justify="left",
+        show_edge=False,
+        show_header=any(names),
+        padding=(0, padding, 0, 0),
     )
-    for column in columns:
-        table.add_column(Text(printable(column)), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
-    width = None if sys.stdout.isatty() else 200
-    Terminal(width=width, highlight=False, soft_wrap=False).print(table)
+    for name, width in zip(names, widths, strict=True):
+        table.add_column(Text(name), overflow="fold", width=width)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    terminal.print(table)
+
+
+def _draw_records(terminal: Terminal, names: list[str], cells: list[list[str]], title: str) -> None:
+    """Each row as lines `column: value`; what is empty is left out, and what is too long is cut with `…`."""
+    from rich.text import Text
+
+    if title:
+        terminal.print(Text(printable(title), style="italic"))
+    for number, row in enumerate(cells, 1):
+        terminal.print(Text(f"── {number}", style="bold"))
+        for name, cell in zip(names, row, strict=True):
+            if cell:
+                terminal.print(Text.assemble((f"{name}: ", "cyan"), cell), no_wrap=True, overflow="ellipsis")
 
 
 def _cell(value: Any) -> str:
@@ -184,14 +239,28 @@ def _draw_report(report: Report) -> None:
     _draw_values(values)
 
 
-def _draw_values(values: dict[str, Any], title: str = "") -> None:
-    """Scalars in one table, then lists and nested reports, each under its name; what is empty is not drawn."""
+def verified(values: dict[str, Any], *, part: bool) -> str:
+    """The result of a verify report in one line; `part`: only what a run touched was to be checked."""
+    if part and not values["sources"] and not values["differences"]:
+        return "nothing new, nothing to check"
+    count = len(values["differences"])
+    return "1 difference" if count == 1 else f"{count} differences"
+
+
+def _draw_values(values: dict[str, Any], title: str = "", *, part: bool = False) -> None:
+    """Scalars in one table, then lists and nested reports, each under its name; what is empty is not drawn.
+
+    But no differences is what a verify is for, so that is said.
+    """
+    result = verified(values, part=part) if values.get("verb") == "verify" else ""
     title = title or " ".join(str(values.pop(name, "")) for name in ("verb", "dataset") if values.get(name))
     scalars = [(name, value) for name, value in values.items() if not isinstance(value, dict | list | None)]
     _draw_table(("", ""), [(name.replace("_", " "), value) for name, value in scalars if value not in ("", False)], title)
+    if result:
+        _draw_table(("",), [(result,)])
     for name, value in values.items():
         if isinstance(value, dict) and "verb" in value:
-            _draw_values(value)
+            _draw_values(value, part=True)
         elif isinstance(value, dict) and value:
             _draw_table((name.replace("_", " "), ""), _shortened(list(value.items())))
         elif isinstance(value, list) and value and isinstance(value[0], dict):

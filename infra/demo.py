@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from chronicle.console import verified
 from infra import samples
 
 SAMPLES = Path("demo-samples")
@@ -57,7 +58,7 @@ def _tell(report: dict[str, Any], before: int | None) -> None:
     _say(f"  tables: {rebuild['runs']} runs, {rebuild['steps']} steps, {rebuild['tool_calls']} tool calls ({rebuild['mode']})")
     _say(f"  markdown: {markdown['written']} files written, {markdown['unchanged']} unchanged, in {LAKE}/agenticmd/{DATASET}")
     if report["verify"]:
-        _say(f"  verify: {len(report['verify']['differences'])} differences")
+        _say(f"  verify: {verified(report['verify'], part=True)}")
     if before is not None and before == ingest["fact_version"]:
         _say(f"  Nothing was new: still fact_version {before}, no fact was written twice.")
     _say()
