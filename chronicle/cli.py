@@ -380,9 +380,9 @@ def quarantine_show(call: Call, id: str) -> Report:
 @verb(quarantine, "retry", ENTRY_OR_ALL, changes=True)
 def quarantine_retry(call: Call, id: str | None) -> Report:
     """Try to read entries again. From their stored bytes, under the same source key."""
-    from chronicle.retry import retry
     from chronicle.quarantine import Quarantine
     from chronicle.reports import QuarantineReport
+    from chronicle.retry import retry
 
     found = Quarantine.of(call.paths)
     if call.dry_run:
