@@ -51,7 +51,7 @@ def test_killed_drains(tmp_path: Path, found: dict[str, Any]) -> None:
     spool, lake, told = tmp_path / "spool", tmp_path / "lake", spoolkills.Told()
     killed, done, span = 0, 0, 1.0
     while killed < KILLS:
-        spoolkills.killed_producer(spool, killed + done, 0.3, told)
+        spoolkills.killed_producer(spool, killed + done, 0.1, told)
         measures = (killed + done) % 10 == 0
         worked = spoolkills.drain_until(spool, lake, None if measures else span * ((killed * 7) % 10 + 0.5) / 10)
         killed += worked is None
