@@ -144,7 +144,7 @@ def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Su
     report = function(call, **own)
     if report is None:
         return
-    report.seconds = report.seconds or round(time.monotonic() - began, 3)
+    report.seconds = round(report.seconds or time.monotonic() - began, 3)
     if stored and not call.dry_run:
         reports.keep(report, call.paths)
     call.console.report(report)

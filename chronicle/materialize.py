@@ -103,7 +103,7 @@ def write_stories(
                     run = _Run(index or _nothing_known(folder, report), options, report, spool)
                     run.collect(stories)
                     run.write()
-    report.seconds = time.monotonic() - began
+    report.seconds = round(time.monotonic() - began, 3)
     return report
 
 
@@ -165,6 +165,8 @@ class _Run:
     spool: IO[bytes]
     due: dict[str, _Due] = field(default_factory=dict)
     new: dict[str, File] = field(default_factory=dict)
+    found: dict[str, str | None] = field(default_factory=dict)
+    """Digests of what lies in the directory."""
 
     @property
     def folder(self) -> str:
@@ -186,6 +188,7 @@ class _Run:
         """Make the directory hold exactly what is due, but for files that were edited by hand."""
         names = file_names((story, due.session) for story, due in self.due.items())
         self.new = {names[story]: File(story, due.digest) for story, due in self.due.items()}
+        self.found = self._digests([*self.new, *(name for name in self.index.files if name not in self.new)])
         todo = [name for name in self.new if self._is_to_write(name)]
         self.report.unchanged = len(self.new) - len(todo) - len(self.report.edited)
         gone = [name for name in self.index.files if name not in self.new and self._is_to_remove(name)]
@@ -201,14 +204,13 @@ class _Run:
             self._announce(todo)
             for name in gone:
                 files.remove(f"{self.folder}/{name}")
-            for name in todo:
-                self._write(name)
+            files.replace_all(self.folder, ((name, self._text(name)) for name in todo))
             files.sync_dir(self.folder)
         self._save(self.new, complete=True)
 
     def _is_to_write(self, name: str) -> bool:
         due, known = self.new[name], self.index.files.get(name)
-        digest = self._digest(name)
+        digest = self.found[name]
         if digest is None or (known is not None and digest != due.digest and known.wrote(digest)):
             return True
         if digest != due.digest:
@@ -217,15 +219,19 @@ class _Run:
         return False
 
     def _is_to_remove(self, name: str) -> bool:
-        digest = self._digest(name)
+        digest = self.found[name]
         if digest is None or self.index.files[name].wrote(digest):
             return digest is not None
         self.report.edited.append(name)
         return False
 
-    def _digest(self, name: str) -> str | None:
-        data = files.read(f"{self.folder}/{name}")
-        return None if data is None else identity.digest(data)
+    def _digests(self, names: list[str]) -> dict[str, str | None]:
+        """What the files hold now, None where there is none."""
+        lying = set(files.list_dir(self.folder))
+        there = [name for name in names if name in lying]
+        data = zip(there, files.read_all(self.folder, there), strict=True)
+        found = {name: None if text is None else identity.digest(text) for name, text in data}
+        return {name: found.get(name) for name in names}
 
     def _announce(self, todo: Iterable[str]) -> None:
         """Say what is about to be written, so that a run that dies half-way does not leave files that look edited."""
@@ -235,10 +241,10 @@ class _Run:
             announced[name] = File(due.story_id, due.digest, known.others(due.digest) if known else [])
         self._save(announced, complete=False)
 
-    def _write(self, name: str) -> None:
+    def _text(self, name: str) -> bytes:
         due = self.due[self.new[name].story_id]
         self.spool.seek(due.at)
-        files.replace_file(f"{self.folder}/{name}", self.spool.read(due.length), durable=False)
+        return self.spool.read(due.length)
 
     def _save(self, entries: dict[str, File], *, complete: bool) -> None:
         index = Index(

@@ -65,7 +65,8 @@ def run(
 def serve(call: Call) -> None:
     """Run the pipeline on a schedule.
 
-    Cron or interval, as the --config file says, until interrupted.
+    Cron or interval, as the --config file says, until it is stopped: with Ctrl-C (exit 130) or SIGTERM (exit 0). One line
+    on standard error for each run that has ended.
     """
     settings = call.settings
     schedule, seconds = settings.schedule, settings.schedule.interval_seconds
@@ -82,7 +83,9 @@ def serve(call: Call) -> None:
         from flows.serve import serve_pipeline
 
         call.console.note(f"serving {schedule.name!r} for {options.lake}, dataset {options.dataset}; Prefect at {url}")
-        serve_pipeline(schedule, options)
+        interrupted = serve_pipeline(schedule, options)
+    if interrupted:
+        raise click.exceptions.Exit(command.EXIT_INTERRUPTED)
 
 
 def _options(call: Call, **values: object) -> PipelineOptions:

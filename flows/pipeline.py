@@ -1,5 +1,6 @@
 """The pipeline: ingest -> rebuild -> materialize -> verify what this run touched, one run at a time for a dataset."""
 
+import time
 from typing import Any, TypeVar, cast
 
 from prefect import Flow, flow
@@ -13,17 +14,18 @@ from flows.artifact import publish
 from flows.ingest import ingest
 from flows.materialize import materialize
 from flows.rebuild import rebuild
-from flows.states import finished
+from flows.states import finished, tell
 from flows.verify import verify
 from tasks.run import keep_report, release, take
 
 SomeReport = TypeVar("SomeReport", bound=Report)
 
 
-@flow(name="pipeline")
+@flow(name="pipeline", on_completion=[tell], on_failure=[tell], on_crashed=[tell])
 def pipeline(options: PipelineOptions) -> PipelineReport:
     """Bring a dataset up to date with its sources."""
     report = PipelineReport(dataset=options.dataset, run_id=str(flow_run.id), dry_run=options.dry_run)
+    began = time.monotonic()
     lock = None if options.dry_run else take(options.paths, report.run_id)
     if isinstance(lock, RunRecord):
         report.skipped = f"run {lock.run_id} is at work"
@@ -33,6 +35,7 @@ def pipeline(options: PipelineOptions) -> PipelineReport:
     finally:
         if lock is not None:
             release(lock)
+    report.seconds = round(time.monotonic() - began, 3)
     if not options.dry_run:
         keep_report(report, options.paths)
     publish(report)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
+import msgspec
+from prefect import Flow
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.states import Completed
 
+from chronicle.console import say, verified
 from chronicle.reports import DrainReport, IngestReport, PipelineReport, Report
 
 SomeReport = TypeVar("SomeReport", bound=Report)
@@ -19,8 +23,32 @@ def finished(report: SomeReport) -> SomeReport:
     `Incomplete`: something derived failed, the facts are good. `Quarantine`: inputs could not be read.
     `Differences`: verify found some. `Skipped`: another run or drain was at work.
     """
-    name, message = _name(report), f"exit code {report.exit_code()}"
-    return cast(SomeReport, Completed(name=name, message=message, data=report))
+    return cast(SomeReport, Completed(name=_name(report), message=_message(report), data=report))
+
+
+def tell(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """Say on stderr how a run of a deployment ended; every other run has a caller who gets its report."""
+    if flow_run.deployment_id is not None:
+        say(f"{state.timestamp:%Y-%m-%dT%H:%M:%SZ} run {flow_run.name} {state.name}: {state.message}")
+
+
+def _message(report: Report) -> str:
+    code = f"exit code {report.exit_code()}"
+    if not isinstance(report, PipelineReport):
+        return code
+    if report.skipped:
+        return report.skipped
+    parts = []
+    if report.ingest is not None:
+        found = report.ingest
+        bad = found.quarantined_new + found.quarantined_still
+        parts.append(f"{found.sources} sources, {found.ingested} new, {found.unchanged} unchanged, {bad} in quarantine")
+    if report.materialize is not None:
+        parts.append(f"{report.materialize.written} Markdown files written")
+    if report.verify is not None:
+        parts.append(verified(msgspec.to_builtins(report.verify), part=True))
+    parts += [f"{step} failed: {reason}" for step, reason in report.failures.items()]
+    return "; ".join([*parts, code])
 
 
 def _name(report: Report) -> str:

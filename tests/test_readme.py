@@ -15,6 +15,7 @@ import pytest
 from chronicle.settings import Limits, Schedule, Settings
 from infra import samples
 from tests.command import chronicle
+from tests.process import running
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -46,10 +47,11 @@ def shell(prefect_api: str, tmp_path: Path) -> dict[str, str]:
 
 def serve(command: str, cwd: Path, env: dict[str, str]) -> str:
     """What a command that serves until interrupted says first."""
-    with subprocess.Popen(command.split(), cwd=cwd, env=env, stderr=subprocess.PIPE, text=True) as process:
+    with running(command.split(), cwd=cwd, env=env, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
-        first = process.stderr.readline()
+        first = process.stderr.readline().decode()
         process.send_signal(signal.SIGINT)
+        process.wait()
     return first
 
 

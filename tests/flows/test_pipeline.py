@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from chronicle.options import PipelineOptions
 from chronicle.reports import PipelineReport
 from chronicle.runlock import RunLock, take_run
 from tests.command import chronicle
+from tests.process import running
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -93,6 +95,8 @@ def test_second_run_finds_nothing_new(done: tuple[Path, Any], exports: Path) -> 
     assert second.rebuild.mode == "fresh"
     stored = [json.loads(path.read_bytes()) for path in sorted((lake / "ops/d/reports").glob("*-run-*.json"))]
     assert {report["run_id"] for report in stored} == {first.run_id, second.run_id}
+    assert all(0 < report["seconds"] == round(report["seconds"], 3) for report in stored)
+    assert "10 new, 0 unchanged, 1 in quarantine; 15 Markdown files written; 0 differences; exit code 65" in state.message
     assert not (lake / "ops/d/run.json").exists()
 
 
@@ -187,17 +191,19 @@ def test_served_pipeline_runs_when_it_is_due(process_environment: dict[str, str]
         f'lake = "{tmp_path}/lake"\ndataset = "d"\nsources = ["{exports}"]\n[schedule]\nname = "often"\ninterval = "1d"\n'
     )
     env = {**process_environment, "PREFECT_RUNNER_POLL_FREQUENCY": "1"}
-    serving = subprocess.Popen(command("serve", "--config", config), env=env, cwd=tmp_path, stderr=subprocess.PIPE)
-    assert serving.stderr is not None
-    assert b"serving 'often'" in serving.stderr.readline()
-    run = None
-    while run is None and serving.poll() is None:
-        with contextlib.suppress(ObjectNotFound):  # it says that it serves just before it registers
-            run = run_deployment("pipeline/often", timeout=120, poll_interval=0.5)
-    serving.send_signal(signal.SIGINT)
-    rest = serving.stderr.read()
-    assert serving.wait() in (0, 130)
-    assert b"Traceback" not in rest
+    with running(command("serve", "--config", config), env=env, cwd=tmp_path, stderr=subprocess.PIPE) as serving:
+        assert serving.stderr is not None
+        assert b"serving 'often'" in serving.stderr.readline()
+        run = None
+        while run is None and serving.poll() is None:
+            with contextlib.suppress(ObjectNotFound):  # it says that it serves just before it registers
+                run = run_deployment("pipeline/often", timeout=120, poll_interval=0.5)
+        ended = serving.stderr.readline().decode()
+        serving.send_signal(signal.SIGINT)
+        rest = serving.stderr.read()
+        assert serving.wait() == 130
+    assert " Quarantine: 12 sources, 10 new, 0 unchanged, 1 in quarantine; 15 Markdown files written" in ended
+    assert rest == b"interrupted: no run starts any more\n"
     assert run is not None
     assert run.state is not None
     assert run.state.name == "Quarantine"
@@ -212,18 +218,13 @@ def test_interrupted_run_says_so_and_the_next_one_goes_on(
 
     where = ("--lake", tmp_path / "lake", "--dataset", "d")
     lock = tmp_path / "lake/ops/d/run.json"
-    waiting = subprocess.Popen(
-        command("run", "-", *where),
-        env=process_environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    while not lock.exists() and waiting.poll() is None:
-        pass
-    waiting.send_signal(signal.SIGINT)
-    _, words = waiting.communicate()
-    assert waiting.returncode == 130
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with running(command("run", "-", *where), env=process_environment, **pipes) as waiting:
+        while not lock.exists() and waiting.poll() is None:
+            time.sleep(0.01)
+        waiting.send_signal(signal.SIGINT)
+        _, words = waiting.communicate()
+        assert waiting.returncode == 130
     assert b"Traceback" not in words
     assert b"run the same command again" in words
     again = finished(pipeline(options(tmp_path / "lake", exports), return_state=True))
