@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from chronicle.errors import UsageError
@@ -22,6 +22,8 @@ from chronicle.storage.listing import SourceFile, list_sources
 
 _AHEAD_BYTES = 32 << 20
 """Source bytes that may be read ahead of the cutter."""
+_OBJECTS_AT_ONCE = 16
+"""Objects of a store that is far away are read side by side, whatever `workers` says: the way takes the time."""
 
 
 def ingest(options: IngestOptions) -> IngestReport:
@@ -71,12 +73,13 @@ def _take_files(run: Intake, files: list[SourceFile]) -> None:
         options.progress(done, total)
 
 
-def _read_ahead(run: Intake, files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, Future[SourceBytes] | None]]:
+def _read_ahead(run: Intake, files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, Future[SourceBytes] | None]]:
     """Each file in order, with its bytes on the way; None where it is covered. At most `_AHEAD_BYTES` wait."""
     limits = Limits(run.options.max_source_bytes, run.options.max_ratio)
     waiting: deque[tuple[SourceFile, Future[SourceBytes] | None]] = deque()
     ahead = 0
-    with ThreadPoolExecutor(max_workers=max(run.options.workers, 1), thread_name_prefix="chronicle-read") as readers:
+    workers = max(run.options.workers, _OBJECTS_AT_ONCE if any(file.etag for file in files) else 1)
+    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="chronicle-read") as readers:
         try:
             for file in files:
                 if run.is_covered(file):

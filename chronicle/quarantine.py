@@ -84,7 +84,9 @@ class Quarantine:
     def entries(self) -> dict[str, Entry]:
         """Entries by id, in order of source key and locator."""
         if self._entries is None:
-            found = [self._read(name) for name in files.list_dir(self._path) if name.endswith(".json")]
+            names = [name for name in files.list_dir(self._path) if name.endswith(".json")]
+            texts = files.read_all(self._path, names)
+            found = [self._decoded(name, data or b"") for name, data in zip(names, texts, strict=True)]
             found.sort(key=lambda e: (e.source_key, -1 if e.locator is None else e.locator, e.id))
             self._entries = {entry.id: entry for entry in found}
             for entry in found:
@@ -135,10 +137,9 @@ class Quarantine:
         del self._by_key[found.source_key][found.id]
         return found
 
-    def _read(self, name: str) -> Entry:
+    def _decoded(self, name: str, data: bytes) -> Entry:
         from chronicle.errors import IntegrityError
 
-        data = files.read(f"{self._path}/{name}") or b""
         try:
             entry = msgspec.json.decode(data, type=Entry)
         except msgspec.MsgspecError as error:

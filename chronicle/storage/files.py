@@ -6,6 +6,7 @@ directory entry, when the call returns; an object store keeps what it has answer
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -33,12 +34,14 @@ class _Store(Protocol):
     """What a place for files can do. The functions of this module say what each of these does."""
 
     def read(self, path: str) -> bytes | None: ...
+    def read_all(self, paths: Sequence[str]) -> Iterator[bytes | None]: ...
     def exists(self, path: str) -> bool: ...
     def is_file(self, path: str) -> bool: ...
     def modified(self, path: str) -> float | None: ...
     def list_dir(self, path: str) -> list[str]: ...
     def directories(self, path: str) -> list[str]: ...
     def write_atomic(self, path: str, data: bytes, *, durable: bool = True, mode: int = 0o644) -> None: ...
+    def replace_all(self, files: Iterable[tuple[str, bytes]]) -> None: ...
     def replace_file(self, path: str, data: bytes, *, durable: bool = True, mode: int = 0o644) -> None: ...
     def make_dirs(self, path: str, *, durable: bool = True) -> None: ...
     def move(self, path: str, to: str) -> None: ...
@@ -64,6 +67,11 @@ def _store(path: str) -> _Store:
 def read(path: str) -> bytes | None:
     """Return the bytes of a file, or None when there is no such file."""
     return _store(path).read(path)
+
+
+def read_all(folder: str, names: Iterable[str]) -> Iterator[bytes | None]:
+    """What `read` gives for files of a directory, in the order of the names; many at once where each is a long way."""
+    return _store(folder).read_all([f"{folder}/{name}" for name in names])
 
 
 def exists(path: str) -> bool:
@@ -99,6 +107,11 @@ def write_atomic(path: str, data: bytes, *, durable: bool = True, mode: int = 0o
 def replace_file(path: str, data: bytes, *, durable: bool = True, mode: int = 0o644) -> None:
     """`write_atomic` up to the rename: readers see the new file, a power cut may still bring the old one back."""
     _store(path).replace_file(path, data, durable=durable, mode=mode)
+
+
+def replace_all(folder: str, named: Iterable[tuple[str, bytes]]) -> None:
+    """`replace_file`, not durably, for many files of a directory: pairs of name and bytes, taken few at a time."""
+    _store(folder).replace_all((f"{folder}/{name}", data) for name, data in named)
 
 
 def make_dirs(path: str, *, durable: bool = True) -> None:

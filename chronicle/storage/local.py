@@ -11,7 +11,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -65,6 +65,11 @@ def read(path: str) -> bytes | None:
                 return file.read()
         except FileNotFoundError:
             return None
+
+
+def read_all(paths: Sequence[str]) -> Iterator[bytes | None]:
+    """`read` one after the other."""
+    return map(read, paths)
 
 
 def exists(path: str) -> bool:
@@ -138,6 +143,12 @@ def replace_file(path: str, data: bytes, *, durable: bool = True, mode: int = 0o
             with suppress(OSError):
                 os.unlink(temporary)
             raise
+
+
+def replace_all(files: Iterable[tuple[str, bytes]]) -> None:
+    """`replace_file` one after the other, not durably."""
+    for path, data in files:
+        replace_file(path, data, durable=False)
 
 
 def _temporary(name: str) -> str:

@@ -6,14 +6,19 @@ and appears whole. Writing probes once a process whether the store can be truste
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 
 from chronicle.storage.local import FileStates
 from chronicle.storage.s3client import Client, client
 from chronicle.storage.s3errors import S3Error, translated
 from chronicle.storage.uri import S3, split_s3
+
+AT_ONCE = 16
+"""Requests on their way at a time, where there are many to send."""
 
 
 @contextmanager
@@ -35,6 +40,13 @@ def read(path: str) -> bytes | None:
             if error.kind != "missing":
                 raise
             return None
+
+
+def read_all(paths: Sequence[str]) -> Iterator[bytes | None]:
+    """`read`, AT_ONCE at a time."""
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="chronicle-read") as readers:
+        for begin in range(0, len(paths), AT_ONCE):  # no more in memory than that
+            yield from readers.map(read, paths[begin : begin + AT_ONCE])
 
 
 def exists(path: str) -> bool:
@@ -84,6 +96,15 @@ def write_atomic(path: str, data: bytes, *, durable: bool = True, mode: int = 0o
 
 
 replace_file = write_atomic
+
+
+def replace_all(files: Iterable[tuple[str, bytes]]) -> None:
+    """`write_atomic`, AT_ONCE at a time."""
+    pending = iter(files)
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="chronicle-write") as writers:
+        while some := list(islice(pending, AT_ONCE)):
+            for _ in writers.map(lambda one: write_atomic(*one), some):
+                pass
 
 
 def make_dirs(path: str, *, durable: bool = True) -> None:

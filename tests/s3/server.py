@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ def running(directory: Path) -> Iterator[Server]:
         process.wait()
         for kind in ("s3", "filer"):
             for flag in flags:
-                Path(f"/tmp/seaweedfs-{kind}-{flag.rpartition('=')[2]}.sock").unlink(missing_ok=True)
+                Path(tempfile.gettempdir(), f"seaweedfs-{kind}-{flag.rpartition('=')[2]}.sock").unlink(missing_ok=True)
 
 
 def _free_ports(count: int) -> list[int]:
