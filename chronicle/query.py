@@ -194,6 +194,8 @@ class _Bounded:
         return UsageError(f"query stopped after {self._seconds:g} seconds", hint="narrow it, or raise --timeout", kind="stopped")
 
     def _translated(self, error: Exception, late: bool) -> UsageError | StorageError | IntegrityError:
+        from chronicle.storage import lanceio
+
         if late or isinstance(error, self._duckdb.InterruptException):
             return self._stopped()
         text = str(error)
@@ -201,6 +203,8 @@ class _Bounded:
             return UsageError(
                 f"query stopped: it needs more than {self._memory}", hint="narrow it, or raise --memory", kind="stopped"
             )
+        if lanceio.is_outage(text):
+            return StorageError("the object store does not answer", hint="run again when it does", transient=True)
         if "External error" in text:  # Arrow's word for what Lance could not read
             return IntegrityError(f"the tables do not read: {_one_line(text)}", hint="run `chronicle rebuild --full`")
         if isinstance(error, self._duckdb.IOException) or "LanceError" in text:

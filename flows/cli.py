@@ -68,6 +68,8 @@ def serve(call: Call) -> None:
     Cron or interval, as the --config file says, until it is stopped: with Ctrl-C (exit 130) or SIGTERM (exit 0). One line
     on standard error for each run that has ended.
     """
+    from chronicle.storage import s3config
+
     settings = call.settings
     schedule, seconds = settings.schedule, settings.schedule.interval_seconds
     if (schedule.cron is None) == (seconds is None):
@@ -79,6 +81,7 @@ def serve(call: Call) -> None:
         workers=settings.workers,
         allow_quarantine=settings.allow_quarantine,
     )
+    os.environ.update(s3config.exported())  # runs are processes of their own
     with _prefect(services=True) as url:
         from flows.serve import serve_pipeline
 

@@ -139,6 +139,11 @@ def _from_lance(error: BaseException, uri: str, *, reading: bool) -> ChronicleEr
     return StorageError(f"{uri}: write failed: {text}", hint="check the store, then run again", path=uri, transient=False)
 
 
+def is_outage(text: str) -> bool:
+    """Whether an error's text says that an object store did not answer: nothing is known about the data then."""
+    return "S3 error" in text and _NO_ANSWER.search(text) is not None
+
+
 def _of_store(text: str, uri: str) -> ChronicleError | None:
     """What the object store said or did not say; None where it is not to blame."""
     short = text.partition("<?xml")[0].strip()
