@@ -4,10 +4,10 @@ BIN := .venv/bin
 PART ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long bench lint clean
+.PHONY: help demo test test-long bench lint clean clean-readme
 
 help: ## show the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .venv/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -38,6 +38,10 @@ test-long: .venv/peer ## the tests of size, one part each: make test-long PART=k
 
 bench: .venv/peer ## sizes at the limits, and speed beside the peer: make bench PART=speed
 	$(BIN)/python -m tests.bench $(PART)
+
+# Apart from `clean`: a lake holds facts, and somebody may have put their own into this one.
+clean-readme: ## remove what the commands of the README left, the lake too
+	rm -rf exports lake out stories survey.json
 
 clean: ## remove what the demo and the tests left
 	rm -rf demo-lake demo-samples demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

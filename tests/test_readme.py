@@ -41,6 +41,7 @@ def pattern(shown: list[str]) -> re.Pattern[str]:
 @pytest.fixture
 def shell(prefect_api: str, tmp_path: Path) -> dict[str, str]:
     (tmp_path / "configs").symlink_to(ROOT / "configs")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "PREFECT_API_URL": prefect_api}
 
@@ -89,6 +90,7 @@ def test_demo_twice_tells_what_the_readme_shows(shell: dict[str, str], tmp_path:
     assert shown in first
     assert "truncated" in first
     assert "Nothing was new: still fact_version 1" in second
+    assert "verify: nothing new, nothing to check" in second
 
 
 def test_erasing_as_the_operators_page_says(tmp_path: Path) -> None:
@@ -117,6 +119,23 @@ def test_links_lead_somewhere() -> None:
     for page in (ROOT / "README.md", ROOT / "docs/operators.md"):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), target
+
+
+def test_what_the_commands_leave_is_ignored_and_can_be_removed() -> None:
+    ignored = (ROOT / ".gitignore").read_text().split()
+    (removed,) = re.findall(r"^clean-readme:.*\n\trm -rf (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for name in ("exports", "lake", "out", "stories", "survey.json"):
+        assert re.search(rf"\b{re.escape(name)}\b", README)
+        assert f"/{name}" in ignored
+        assert name in removed.split()
+
+
+def test_every_command_of_the_readme_can_be_found() -> None:
+    """The environment is activated before the first bare `chronicle`, and make has made it."""
+    words = [command.split()[0] for command, _ in commands()]
+    assert words.index(".") < words.index("chronicle")
+    assert ". .venv/bin/activate" in README
+    assert "venv .venv" in (ROOT / "Makefile").read_text()
 
 
 def test_the_two_commands_are_there() -> None:
