@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.storage import s3config
+from chronicle.storage import probe, s3config
 from chronicle.storage.s3client import Client
 from tests.s3.proxy import Proxy, proxy
 from tests.s3.server import BUCKET, Server, running
@@ -25,6 +25,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running(tmp_path_factory.mktemp("weed")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def client(server: Server) -> Client:
+    return server.client()
+
+
+@pytest.fixture(scope="session")
+def gate(server: Server) -> Iterator[Proxy]:
+    with proxy(server) as found:
         yield found
 
 
@@ -51,19 +62,20 @@ class Place:
 
 
 @pytest.fixture
-def place(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     s3config.configure()
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "CHRONICLE_S3_ENDPOINT", "CHRONICLE_SINGLE_WRITER"):
         monkeypatch.delenv(name, raising=False)
-    yield Place(server.client(), f"t-{uuid.uuid4().hex[:12]}")
+    yield Place(client, f"t-{uuid.uuid4().hex[:12]}")
     s3config.configure()
 
 
 @pytest.fixture
-def between(place: Place, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy through which this process speaks to the store."""
-    with proxy(server) as found:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", found.endpoint)
-        yield found
+def between(place: Place, gate: Proxy, monkeypatch: pytest.MonkeyPatch) -> Proxy:
+    """A proxy through which this process speaks to the store, for the first time."""
+    gate.reset()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", gate.endpoint)
+    monkeypatch.setattr(probe, "_trusted", set())
+    return gate

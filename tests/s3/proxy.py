@@ -46,6 +46,13 @@ class Proxy:
     """(method, path) of each request."""
     lost: int = 0
 
+    def reset(self) -> None:
+        """Behave as a new one."""
+        self.forgets_conditions, self.lost = False, 0
+        self.loses, self.before = (lambda request: False), (lambda request: None)
+        self.log = []
+        self.__dict__.pop("forward", None)
+
     def forward(self, request: Request, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         headers = {name: value for name, value in request.headers.items() if name not in _NOT_FORWARDED}
         if self.forgets_conditions and request.method in {"PUT", "POST"}:

@@ -64,11 +64,11 @@ def test_hostile_keys_come_in_and_go_out(place: Place, tmp_path: Path) -> None:
     assert (found.sources, found.sources_gone, found.sources_changed) == (len(HOSTILE), 0, 0)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_key_can_be_named_by_itself(place: Place, name: str) -> None:
-    place.put(f"in/{name}", atif("s", 2))
-    place.put("in/other.json", atif("s", 2))
-    assert listed(f"{place.uri}/in/{name}") == [f"{place.uri}/in/{name}"]
+def test_a_hostile_key_can_be_named_by_itself(place: Place) -> None:
+    for name in HOSTILE:
+        place.put(f"in/{name}", b"{}")
+    for name in HOSTILE:
+        assert listed(f"{place.uri}/in/{name}") == [f"{place.uri}/in/{name}"]
 
 
 def test_objects_prefixes_globs_and_names(place: Place) -> None:
