@@ -274,7 +274,7 @@ def test_each_step_is_on_the_disk_before_the_next(place: Place, monkeypatch: pyt
         ("fsync", place.paths.events),
         ("replace", f"{spool}/sequence.json"),
         ("fsync", spool),
-        ("unlink", journal.replace("open", "closed")),
+        ("unlink", journal.removesuffix("open") + "closed"),
         ("fsync", spool),
     ]
 

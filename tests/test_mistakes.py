@@ -113,7 +113,7 @@ MISSING = [
 @pytest.mark.parametrize("arguments", MISSING, ids=" ".join)
 def test_what_is_not_there_is_66(unchanged: tuple[Lake, dict[str, bytes]], arguments: tuple[str, ...]) -> None:
     lake, before = unchanged
-    dataset = [] if "--dataset" in arguments else ["--dataset", "d"]
+    dataset = [] if "--dataset" in arguments or arguments[0] == "list" else ["--dataset", "d"]
     where = [] if "--lake" in arguments else ["--lake", "lake"]
     refused(chronicle(*arguments, *where, *dataset, "--json", cwd=lake.root), 66)
     assert tree(lake.root) == before
