@@ -62,7 +62,6 @@ class IngestReport(Report, kw_only=True):
     files_opened: int = 0
     segments: int = 0
     fact_version: int = 0
-    lints: dict[str, int] = {}
     allow_quarantine: bool = False
     rows_before: int = 0
     """Rows of the log when the run began: what it touched are the sources that later facts speak of."""

@@ -58,7 +58,10 @@ class History:
             document = [text for text in records if b'"kind":"document.' in text]
             lake.append(document[number::3])
 
-    def finish(self) -> None:
+    def play_all(self, moves: list[tuple[str, str, int]]) -> None:
+        """All moves, and a last ingest, so that nothing is pending."""
+        for move in moves:
+            self.play(*move)
         self.play("ingest", "", 2)
 
 
@@ -67,9 +70,7 @@ class History:
 def test_incremental_equals_full_and_export_gives_the_files_back(history: list[tuple[str, str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = History(Path(folder))
-        for move in history:
-            run.play(*move)
-        run.finish()
+        run.play_all(history)
         lake = run.lake
         if not lake.store.exists():
             assert not run.held
@@ -99,9 +100,7 @@ def is_whole(data: bytes, format: str) -> bool:
 def test_a_second_ingest_changes_nothing_and_opens_nothing(history: list[tuple[str, str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = History(Path(folder))
-        for move in history:
-            run.play(*move)
-        run.finish()
+        run.play_all(history)
         lake = run.lake
         before = lake.store.manifest() if lake.store.exists() else None
         again = lake.ingest()
@@ -116,9 +115,7 @@ def test_a_second_ingest_changes_nothing_and_opens_nothing(history: list[tuple[s
 def test_receipts_rebuilt_from_facts_say_the_same_but_for_seen(history: list[tuple[str, str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = History(Path(folder))
-        for move in history:
-            run.play(*move)
-        run.finish()
+        run.play_all(history)
         if not run.lake.store.exists():
             return
         kept = list_receipts(run.lake.paths)
