@@ -141,7 +141,7 @@ def reporting(call: Call) -> reports.Report:
     entry = reports.QuarantinedSource(
         id="1", source_key="file:///a\x1b[31m\u202eb", locator=None, kind="k", reason="r\n2", size=1
     )
-    return reports.IngestReport(dataset="d", sources=3, quarantined_new=1, quarantine=[entry], lints={"odd": 2})
+    return reports.IngestReport(dataset="d", sources=3, quarantined_new=1, quarantine=[entry])
 
 
 def test_reports_are_json_in_a_pipe_and_tables_on_a_terminal() -> None:
