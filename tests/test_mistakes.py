@@ -248,8 +248,12 @@ def test_ctrl_c_is_130_and_the_next_call_goes_on(tmp_path: Path) -> None:
     assert (code, words.count("\n")) == (130, 1)
     assert "run the same command again" in words
     assert not (generations.parent / "CURRENT").exists()
-    assert len(os.listdir(generations)) <= 1, "at most what nobody can see and vacuum removes"
+    left = set(os.listdir(generations))
+    assert len(left) <= 1, "at most one, and nobody can see it"
     assert chronicle("rebuild", *where, "--json").json["runs"] == 40
+    assert chronicle("maintain", "--vacuum", "--retention", "0", *where).code == 0
+    assert len(os.listdir(generations)) == 1
+    assert left.isdisjoint(os.listdir(generations)), "what the interruption left is removed"
 
 
 def test_a_directory_that_holds_the_lake(tmp_path: Path) -> None:
