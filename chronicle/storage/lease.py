@@ -6,6 +6,7 @@ the patience of others goes on beside them, so what it guards must stay right ev
 
 from __future__ import annotations
 
+import logging
 import random
 import secrets
 import threading
@@ -23,6 +24,10 @@ BEAT_SECONDS = 5.0
 BEATS_TO_DEATH = 4
 """Our clock alone counts: a lease that stands still for so many of its beats has no holder."""
 WAIT_SECONDS = 600.0
+SILENT_SECONDS = 1.0
+"""Whoever waits for longer says so."""
+
+_log = logging.getLogger(__name__)
 
 
 class _Lease(msgspec.Struct, omit_defaults=True):
@@ -41,12 +46,17 @@ def leased(path: str) -> Iterator[None]:
 
 @contextmanager
 def held(
-    target: AtomicObject, name: str, *, beat_seconds: float | None = None, sleep: Callable[[float], None] = time.sleep
+    target: AtomicObject,
+    name: str,
+    *,
+    beat_seconds: float | None = None,
+    wait_seconds: float | None = None,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold a lease kept in any kind of object."""
+    """Hold a lease kept in any kind of object. Raises ConflictError after `wait_seconds` (WAIT_SECONDS) of waiting."""
     beat_seconds = BEAT_SECONDS if beat_seconds is None else beat_seconds
     lease = _Lease(owner=secrets.token_hex(16))
-    _acquire(target, lease, name, beat_seconds, sleep)
+    _acquire(target, lease, name, beat_seconds, WAIT_SECONDS if wait_seconds is None else wait_seconds, sleep)
     done = threading.Event()
     beating = threading.Thread(target=_beat, args=(target, lease, beat_seconds, done), name="chronicle-lock-beat", daemon=True)
     beating.start()
@@ -61,10 +71,18 @@ def held(
                 target.swap(msgspec.json.encode(_Lease()), token)
 
 
-def _acquire(target: AtomicObject, lease: _Lease, name: str, beat_seconds: float, sleep: Callable[[float], None]) -> None:
+def _acquire(
+    target: AtomicObject,
+    lease: _Lease,
+    name: str,
+    beat_seconds: float,
+    wait_seconds: float,
+    sleep: Callable[[float], None],
+) -> None:
     began = time.monotonic()
     seen: Token | None = None
     since = began
+    told = False
     while True:
         data, token = target.read()
         now = time.monotonic()
@@ -73,8 +91,11 @@ def _acquire(target: AtomicObject, lease: _Lease, name: str, beat_seconds: float
         free = token == MISSING or not _decode(data).owner
         if (free or now - since >= beat_seconds * BEATS_TO_DEATH) and target.swap(msgspec.json.encode(lease), token):
             return
-        if now - began > WAIT_SECONDS:
-            raise ConflictError(f"{name} has been held for {WAIT_SECONDS:g} s", hint="run again when the other process is done")
+        if now - began > wait_seconds:
+            raise ConflictError(f"{name} has been held for {wait_seconds:g} s", hint="run again when the other process is done")
+        if not told and now - began > SILENT_SECONDS:
+            _log.warning("another process holds %s: waiting for at most %g s", name, wait_seconds)
+            told = True
         sleep(random.uniform(0.2, 1.0) * min(beat_seconds / 4, 1.0))
 
 

@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 
 from chronicle.errors import ChronicleError, ConflictError, CurrentConflict, IntegrityError
 from chronicle.layout import CURRENT, STORYLINE_LOCK
@@ -76,13 +76,24 @@ class StorylineLanceStore:
 
         Waits for another writer, at most `wait_seconds`, then raises CurrentConflict. A lease found under the flock is a
         dead writer's and is taken over at once, one without a flock when CURRENT has stood still for `lease_seconds` of
-        our clock; the writer then makes a new generation.
+        our clock; the writer then makes a new generation. Where there is no CURRENT yet that could hold a lease, the lock's
+        path holds one, so that first writers take turns too.
         """
         owner = owner or new_name(clock)
+        lock = os.path.join(self.root, STORYLINE_LOCK)
+        deadline = time.monotonic() + wait_seconds
         files.make_dirs(self.root)
-        with _flocked(os.path.join(self.root, STORYLINE_LOCK), wait_seconds) as alone:
+        with _flocked(lock, wait_seconds) as alone, ExitStack() as first:
             lease = _HeldLease(self._object, self._decoded, owner, lease_seconds, clock)
             pinned, dead = lease.acquire(alone=alone, wait_seconds=wait_seconds)
+            if pinned is None and not alone:
+                try:
+                    first.enter_context(_first_turn(lock, lease_seconds, wait_seconds))
+                except ConflictError as error:
+                    raise _still_held(lock, wait_seconds) from error
+                pinned, dead = lease.acquire(alone=False, wait_seconds=max(0.0, deadline - time.monotonic()))
+                if pinned is not None:
+                    first.close()  # somebody else was first, and CURRENT can hold a lease now
             try:
                 yield StorylineWriter(self.root, pinned, dead, lease.commit, lambda: new_name(clock))
             finally:
@@ -208,6 +219,14 @@ def _flocked(path: str, wait_seconds: float) -> Iterator[bool]:
         yield lock.excludes
     finally:
         lock.release()
+
+
+def _first_turn(path: str, lease_seconds: float, wait_seconds: float) -> AbstractContextManager[None]:
+    """Be the only first writer; one that stands still for `lease_seconds` is taken for dead."""
+    from chronicle.storage import lease
+
+    beat = lease_seconds / lease.BEATS_TO_DEATH
+    return lease.held(atomic_object(path, ""), path, beat_seconds=beat, wait_seconds=wait_seconds)
 
 
 def _still_held(path: str, wait_seconds: float) -> CurrentConflict:

@@ -144,3 +144,41 @@ def test_runs_watch_each_other(place: Place) -> None:
     taken = take_run(paths, "three", beat_seconds=0.05)
     assert isinstance(taken, RunLock)
     taken.release()
+
+
+def test_two_first_rebuilds_take_turns(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """There is no CURRENT yet that could hold a lease."""
+    for number in range(3):
+        place.put(f"in/{number}.json", atif(f"s{number}", 2))
+    paths = DatasetPaths(f"{place.uri}/lake", "d")
+    ingest(IngestOptions(paths=paths, sources=(f"{place.uri}/in",)))
+    met = threading.Barrier(3)
+    reports = []
+
+    def work() -> None:
+        met.wait()
+        reports.append(rebuild(RebuildOptions(paths=paths)))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(report.mode for report in reports) == ["fresh", "fresh", "full"]
+    assert [report.runs for report in reports] == [3, 3, 3]
+    current = StorylineLanceStore(paths.storyline).current()
+    assert current is not None
+    assert current.lease is None
+    assert {name.split("/")[4] for name in place.names("lake/storyline/d/generations/")} == {current.committed.table_generation}
+
+
+def test_a_first_writer_that_lives_is_waited_for_and_a_dead_one_replaced(paths: DatasetPaths) -> None:
+    files.remove(f"{paths.storyline}/CURRENT")
+    store = StorylineLanceStore(paths.storyline)
+    with store.writer(lease_seconds=0.8):
+        with pytest.raises(CurrentConflict, match="for 2 s"), store.writer(lease_seconds=0.8, wait_seconds=2):
+            pytest.fail("two writers at once")
+    files.write_atomic(f"{paths.storyline}/.storyline-write.lock", msgspec.json.encode({"owner": "dead", "beat": 3}))
+    began = time.monotonic()
+    assert rebuild(RebuildOptions(paths=paths, lease_seconds=0.8)).runs == 1
+    assert time.monotonic() - began >= 0.8
