@@ -65,7 +65,8 @@ def options(lake: Path) -> QueryOptions:
 
 
 def rows(result: QueryResult) -> list[dict[str, Any]]:
-    return pa.Table.from_batches(list(result.batches()), result.schema).to_pylist()
+    found: list[dict[str, Any]] = pa.Table.from_batches(list(result.batches()), result.schema).to_pylist()
+    return found
 
 
 def ask(options: QueryOptions, sql: str, **changes: Any) -> list[dict[str, Any]]:
@@ -130,7 +131,8 @@ REFUSED = """
     COPY runs TO 'x.csv' | ATTACH ':memory:' AS z | DETACH memory | INSTALL json | LOAD json | CREATE TABLE t AS SELECT 1
     CREATE MACRO m(a) AS a | CREATE VIEW v AS SELECT 1 | DROP VIEW runs | PRAGMA version | PREPARE p AS SELECT 1 | EXECUTE p
     SET threads = 1 | RESET threads | USE memory | BEGIN | VACUUM | CHECKPOINT | CALL pragma_version() | EXPORT DATABASE 'x'
-    IMPORT DATABASE 'x' | INSERT INTO runs VALUES (1) | DELETE FROM runs | UPDATE runs SET notes = '' | EXPLAIN SELECT 1
+    IMPORT DATABASE 'x' | INSERT INTO runs VALUES (1) | DELETE FROM runs | UPDATE runs SET notes = ''
+    EXPLAIN ANALYZE CREATE TABLE t AS SELECT 1 | EXPLAIN (ANALYZE) DROP VIEW runs | EXPLAIN COPY runs TO 'x' | EXPLAIN
     SELECT 1; SELECT 2 | SELECT 1; DROP VIEW runs | ; | -- nothing | SELECT $1 | SELECT ? | PIVOT runs ON agent_id USING count(*)
     WITH x AS (INSERT INTO runs VALUES (1) RETURNING *) SELECT * FROM x | SELECT * FROM query('DROP VIEW runs')
 """

@@ -1,0 +1,65 @@
+"""Selecting runs by an expression, and nothing but an expression (design 8: `--where`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronicle.bounded import Bounds
+from chronicle.errors import UsageError
+from chronicle.layout import DatasetPaths
+from chronicle.selection import selected
+from chronicle.storyline.source import StorylineDataSource
+from tests.test_query import story, tabled
+
+BOUNDS = Bounds(seconds=30, memory="500MB")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> StorylineDataSource:
+    lake = tmp_path_factory.mktemp("lake")
+    tabled(lake, "d", story("zeta", 5), story("alpha", 1), story("mid'dle", 3))
+    return StorylineDataSource.open(DatasetPaths(str(lake), "d").storyline)
+
+
+@pytest.mark.parametrize(
+    ("expression", "chosen"),
+    [
+        ("true", ["zeta", "alpha", "mid'dle"]),
+        ("session_id = 'alpha'", ["alpha"]),
+        ("session_id LIKE '%''%' OR storage_ordinal = 0", ["zeta", "mid'dle"]),
+        ("document_id IN (SELECT document_id FROM steps GROUP BY 1 HAVING count(*) > 2)", ["zeta", "mid'dle"]),
+        ("EXISTS (FROM tool_calls t WHERE t.document_id = runs.document_id AND t.tool_call_id = 't4')", ["zeta"]),
+        ("runs.agent_id = 'wrench' -- all of them", ["zeta", "alpha", "mid'dle"]),
+        ("session_id IN ('a;b', ')', 'alpha') /* ; ) */", ["alpha"]),
+        ("(session_id) > 'm'", ["zeta", "mid'dle"]),
+        ("NULL", []),
+    ],
+)
+def test_in_storage_order(source: StorylineDataSource, expression: str, chosen: list[str]) -> None:
+    assert selected(source, expression, BOUNDS) == chosen
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("", "  ", "-- nothing", ";", "true;", "true; DROP VIEW runs", "true) UNION SELECT session_id FROM runs WHERE (true"),
+        *("1=1) UNION SELECT 'x' --", "1=1) OR (1=1", "true) LIMIT 1 --", "true) -- ", "true, true", "true AS a", "* FROM runs"),
+        *("true FROM runs", "true ORDER BY 1", "true LIMIT 1", "SELECT true", "true UNION SELECT true", "/* open", "'open"),
+        *("(true", "true)", "$1", "?", "nope = 1", "'text'", "count(*) > 1", "row_number() OVER () = 1", "true GROUP BY 1"),
+        *("exists (FROM read_csv('/etc/passwd'))", "exists (FROM '/etc/passwd')", "getenv('HOME') = 'x'"),
+        *("exists (FROM glob('/*'))", "true THEN 1 END OR CASE WHEN true", "true THEN 1 WHEN true", "DISTINCT true"),
+        *("exists (FROM query('SELECT 1'))", "current_setting('temp_directory') = 'x'", "exists (FROM duckdb_settings())"),
+        *("exists (FROM duckdb_secrets())", "exists (COPY runs TO 'x.csv')", "true QUALIFY true", "true HAVING true"),
+    ],
+)
+def test_refused_or_wrong(source: StorylineDataSource, expression: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        selected(source, expression, BOUNDS)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+def test_bounded(source: StorylineDataSource) -> None:
+    with pytest.raises(UsageError) as caught:
+        selected(source, "(SELECT count(*) FROM range(10000000) a, range(10000000) b) > 1", Bounds(seconds=0.3))
+    assert caught.value.kind == "stopped"
