@@ -7,56 +7,75 @@ met under another stat. Everything but `seen` can be rebuilt from facts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from chronicle.errors import IntegrityError, NotFoundError
+from chronicle.errors import ConflictError, IntegrityError, NotFoundError
 from chronicle.events.imported import SourceRef, Stat
-from chronicle.layout import DatasetPaths
+from chronicle.layout import MANIFEST, DatasetPaths
 from chronicle.projection.sources import SEEN, KnownSource, Receipt, SourceFold
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_COLUMNS = ("kind", "source")
+_COLUMNS = ("kind", "source_key", "source_id", "source")
+"""`source` is the JSON of the SourceRef, the two before it what it is found by."""
+_ENCODE = ("source",)
 _LOCK = ".receipts.lock"
+_FEW = 64
+"""So many questions are answered by a look at a whole column; after that it is sorted once."""
 _Row = tuple[str, SourceRef]
 
 
 class Receipts:
-    """The receipts of one dataset: loaded once, looked up in memory, appended to after a publish."""
+    """The receipts of one dataset: loaded once, looked up in memory, appended to after a publish.
+
+    Only what is asked for is decoded and folded, so that one more source costs little however many there are.
+    """
 
     def __init__(self, paths: DatasetPaths) -> None:
-        """Load them; none where there are none. Raises IntegrityError where they are damaged."""
+        """Load them; none where there are none. Raises IntegrityError where they are damaged, as each question may."""
         self._paths = paths
-        self._path = paths.receipts
-        self._fold = SourceFold()
-        self._pending: list[_Row] = []
-        self._load()
+        self._stored = _Stored(paths)
+        self._of_keys = _Part(self._stored, "source_key")
+        self._of_ids = _Part(self._stored, "source_id")
+        self._applied: list[_Row] = []
+        self._flushed = 0
+
+    @property
+    def exist(self) -> bool:
+        """Whether there were any when they were loaded."""
+        return self._stored.exist
 
     def get(self, key: str) -> Receipt | None:
         """What a key holds, as far as receipts know."""
-        return self._fold.current.get(key)
+        return self._of_keys.fold(key).current.get(key)
 
     def known(self, source_id: str) -> KnownSource | None:
         """Whole content with this identity."""
-        return self._fold.known.get(source_id)
+        return self._of_ids.fold(source_id).known.get(source_id)
 
     def coverage(self, source_id: str) -> dict[str, int]:
         """Where the documents of a known source lie, its prefixes' too: source id -> end locator."""
-        known = self._fold.known.get(source_id)
-        return {} if known is None else dict(self._fold.chain(known))
+        known = link = self.known(source_id)
+        seen = set()
+        while link is not None and link.source_id not in seen:  # facts of strangers may go in a circle
+            seen.add(link.source_id)
+            link = self.known(link.prefix.source_id) if link.prefix else None
+        return {} if known is None else dict(self._of_ids.fold(source_id).chain(known))
 
     def all(self) -> list[Receipt]:
         """All receipts in order of their keys."""
-        return [receipt for _, receipt in sorted(self._fold.current.items())]
+        fold = _folded([*self._stored.rows(), *self._applied])
+        return [receipt for _, receipt in sorted(fold.current.items())]
 
     def apply(self, kind: str, ref: SourceRef) -> None:
         """Take in one `source.*` fact that was written: it counts in this process at once and is stored by `flush`."""
-        self._fold.apply(kind, ref)
-        self._pending.append((kind, ref))
+        self._of_keys.fold(ref.source_key).apply(kind, ref)
+        self._of_ids.fold(ref.source_id).apply(kind, ref)
+        self._applied.append((kind, ref))
 
     def saw(self, receipt: Receipt, stat: Stat) -> None:
         """Note that a key still holds the same bytes, under another stat."""
@@ -64,15 +83,63 @@ class Receipts:
 
     def flush(self) -> None:
         """Store what was applied. Call it only when the facts behind it are published."""
-        if self._pending:
-            pending, self._pending = self._pending, []
+        if pending := self._applied[self._flushed :]:
+            self._flushed = len(self._applied)
             _write(self._paths, pending)
 
-    def _load(self) -> None:
-        try:
-            dataset = _latest(self._path)
-            for kind, ref in _stored(self._path, dataset) if dataset is not None else ():
+
+class _Part:
+    """The fold of the rows of one column's values, as far as they were asked for: what it says of those is what all rows say."""
+
+    def __init__(self, stored: _Stored, column: str) -> None:
+        self._stored, self._column = stored, column
+        self._fold = SourceFold()
+        self._asked: set[str] = set()
+
+    def fold(self, value: str) -> SourceFold:
+        """The fold, with the rows of this value in it."""
+        if value not in self._asked:
+            self._asked.add(value)
+            for kind, ref in self._stored.of(self._column, value):
                 self._fold.apply(kind, ref)
+        return self._fold
+
+
+class _Stored:
+    """Receipts as they lie, in memory; rows are decoded when they are asked for."""
+
+    def __init__(self, paths: DatasetPaths) -> None:
+        self._path = paths.receipts
+        self._columns: dict[str, pa.Array] = {}
+        self._places: dict[str, _Places] = {}
+        self._decode = msgspec.json.Decoder(SourceRef).decode
+        with self._damage_named():
+            dataset = _latest(self._path)
+            self.exist = dataset is not None
+            if dataset is not None:
+                table = _table(self._path, dataset)
+                self._columns = {name: table[name].combine_chunks() for name in _COLUMNS}
+                self._places = {name: _Places(self._columns[name]) for name in ("source_key", "source_id")}
+
+    def of(self, column: str, value: str) -> Iterator[_Row]:
+        """The rows of one source key or source id, in the order in which they were written."""
+        places = self._places.get(column)
+        return self._at(places.of(value)) if places is not None else iter(())
+
+    def rows(self) -> Iterator[_Row]:
+        """All rows in the order in which they were written."""
+        return self._at(range(len(self._columns["kind"]))) if self._columns else iter(())
+
+    def _at(self, places: Iterable[int]) -> Iterator[_Row]:
+        kinds, sources = self._columns["kind"], self._columns["source"]
+        with self._damage_named():
+            for at in places:
+                yield kinds[at].as_py(), self._decode(sources[at].as_py())
+
+    @contextmanager
+    def _damage_named(self) -> Iterator[None]:
+        try:
+            yield
         except (IntegrityError, msgspec.MsgspecError, KeyError) as error:
             raise IntegrityError(
                 f"the receipts at {self._path} are damaged: {error}",
@@ -81,14 +148,43 @@ class Receipts:
             ) from error
 
 
-def _stored(path: str, dataset: Any) -> Iterator[_Row]:
+class _Places:
+    """Where the values of a column lie."""
+
+    def __init__(self, column: pa.Array) -> None:
+        self._column = column
+        self._asked = 0
+        self._sorted: tuple[dict[str, int], list[int], list[int]] | None = None
+
+    def of(self, value: str) -> list[int]:
+        """Rows that hold a value, first to last."""
+        import pyarrow.compute as pc
+
+        self._asked += 1
+        if self._asked <= _FEW:
+            found: list[int] = pc.indices_nonzero(pc.equal(self._column, value)).to_pylist()
+            return found
+        codes, order, starts = self._sorted = self._sorted or self._sort()
+        code = codes.get(value)
+        return [] if code is None else order[starts[code] : starts[code + 1]]
+
+    def _sort(self) -> tuple[dict[str, int], list[int], list[int]]:
+        """Value -> its code; rows in order of their codes; where the rows of each code begin."""
+        import numpy as np
+
+        encoded = self._column.dictionary_encode()
+        codes = encoded.indices.to_numpy()
+        names = encoded.dictionary.to_pylist()
+        order = np.argsort(codes, kind="stable")
+        starts = np.searchsorted(codes[order], np.arange(len(names) + 1))
+        return dict(zip(names, range(len(names)), strict=True)), order.tolist(), starts.tolist()
+
+
+def _table(path: str, dataset: Any) -> pa.Table:
     from chronicle.storage import lanceio
 
-    decode = msgspec.json.Decoder(SourceRef).decode
     with lanceio.translated(path, reading=True):
-        for batch in dataset.to_batches():
-            for kind, ref in zip(batch["kind"].to_pylist(), batch["source"].to_pylist(), strict=True):
-                yield kind, decode(ref)
+        return dataset.to_table()
 
 
 def _latest(path: str) -> Any:
@@ -103,22 +199,71 @@ def _latest(path: str) -> Any:
         return None
 
 
-def _write(paths: DatasetPaths, rows: Sequence[_Row], *, anew: bool = False) -> None:
-    """Put rows behind those of everybody else, or in their place. One process at a time: others wait."""
-    from chronicle.storage import files, lanceio
+def open_receipts(paths: DatasetPaths, *, dry_run: bool = False) -> Receipts:
+    """The receipts of a dataset, folded out of the facts again where somebody deleted them or their first writer was killed.
+
+    Else everything would be taken in anew. Raises IntegrityError where they are damaged.
+    """
+    from chronicle.storage import files
+
+    found = Receipts(paths)
+    if found.exist or dry_run or not files.exists(f"{paths.events}/{MANIFEST}"):
+        return found
+    _make_anew(paths, only_missing=True)
+    return Receipts(paths)
+
+
+def _write(paths: DatasetPaths, rows: Sequence[_Row]) -> None:
+    """Put rows behind those of everybody else. One process at a time: others wait.
+
+    Pieces at the end that hold no more rows than are written behind them are written again with those: there are never many
+    pieces, and a row is written again no oftener than the logarithm of their number says. Raises ConflictError where another
+    writer did the same, which it can only where the lock was lost; rows of nobody are lost then.
+    """
+    from chronicle.storage import files
 
     batch = _batch(rows)
-    schema = batch.schema
     files.make_dirs(paths.ops)
     with receipts_lock(paths):
         states = files.file_states(paths.receipts)
-        known = None if anew else _latest(paths.receipts)
+        known = _latest(paths.receipts)
         if known is None:
-            files.remove_tree(paths.receipts)
-            lanceio.create(paths.receipts, schema, [batch], ())
+            _create(paths, batch)
         else:
-            lanceio.append(paths.receipts, known.version, schema, [batch], ())
+            _append(paths.receipts, known, batch)
         files.sync_tree(paths.receipts, states)  # else each ingest would cost more than the one before
+
+
+def _create(paths: DatasetPaths, batch: pa.RecordBatch) -> None:
+    from chronicle.storage import files, lanceio
+
+    files.remove_tree(paths.receipts)
+    lanceio.create(paths.receipts, batch.schema, [batch], _ENCODE)
+
+
+def _append(path: str, known: Any, batch: pa.RecordBatch) -> None:
+    from chronicle.storage import lanceio
+
+    small = _small_pieces(known, batch.num_rows)
+    with lanceio.translated(path, reading=True):
+        before = known.scanner(fragments=small).to_table().to_batches() if small else []
+    gone = [piece.fragment_id for piece in small]
+    try:
+        lanceio.append(path, int(known.version), batch.schema, [*before, batch], _ENCODE, replacing=gone)
+    except ConflictError as error:
+        if error.kind != "version-moved":  # then the rows lie behind those of another writer
+            raise
+
+
+def _small_pieces(dataset: Any, rows: int) -> list[Any]:
+    """The last fragments, each no larger than all that is written behind it together."""
+    small: list[Any] = []
+    for piece in reversed(dataset.get_fragments()):
+        if piece.physical_rows > rows:
+            break
+        rows += piece.physical_rows
+        small.insert(0, piece)
+    return small
 
 
 def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
@@ -126,9 +271,9 @@ def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
 
     encode = msgspec.json.Encoder().encode
     schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
-    kinds = pa.array([kind for kind, _ in rows], pa.string())
-    refs = pa.array([encode(ref).decode() for _, ref in rows], pa.string())
-    return pa.RecordBatch.from_arrays([kinds, refs], schema=schema)
+    cells = [(kind, ref.source_key, ref.source_id, encode(ref).decode()) for kind, ref in rows]
+    columns = [pa.array([cell[at] for cell in cells], pa.string()) for at in range(len(_COLUMNS))]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def receipts_lock(paths: DatasetPaths) -> AbstractContextManager[None]:
@@ -159,7 +304,7 @@ def compact_receipts(paths: DatasetPaths, superseded: Callable[[int], None]) -> 
         known = _latest(paths.receipts)
         if known is None:
             return
-        rows = list(_stored(paths.receipts, known))
+        rows = list(_Stored(paths).rows())
         before = _folded(rows)
         kept = [(kind, ref) for kind, ref in rows if kind != SEEN]
         kept += (
@@ -173,7 +318,8 @@ def compact_receipts(paths: DatasetPaths, superseded: Callable[[int], None]) -> 
             )
         batch = _batch(kept)
         superseded(int(known.version))
-        lanceio.rewrite(paths.receipts, int(known.version), batch.schema, [batch], ())
+        everything = [piece.fragment_id for piece in known.get_fragments()]
+        lanceio.append(paths.receipts, int(known.version), batch.schema, [batch], _ENCODE, replacing=everything)
         files.sync_tree(paths.receipts)
 
 
@@ -197,10 +343,23 @@ def rebuild_receipts(paths: DatasetPaths, *, dry_run: bool = False) -> list[Rece
 
     Raises NotFoundError where the dataset has no facts.
     """
-    from chronicle.facts import pin, source_facts
+    from chronicle.facts import pin, source_fold
 
-    rows = [(kind, ref) for kind, ref in source_facts(pin(paths)) if kind != "source.opened"]
+    snapshot = pin(paths)
     if dry_run:
-        return [receipt for _, receipt in sorted(_folded(rows).current.items())]
-    _write(paths, rows, anew=True)
+        return [receipt for _, receipt in sorted(source_fold(snapshot).current.items())]
+    _make_anew(paths)
     return Receipts(paths).all()
+
+
+def _make_anew(paths: DatasetPaths, *, only_missing: bool = False) -> None:
+    """Fold the receipts out of the facts as they are once nobody else writes receipts."""
+    from chronicle.facts import pin, source_facts
+    from chronicle.storage import files
+
+    files.make_dirs(paths.ops)
+    with receipts_lock(paths):
+        if only_missing and _latest(paths.receipts) is not None:
+            return  # somebody was faster
+        _create(paths, _batch([(kind, ref) for kind, ref in source_facts(pin(paths)) if kind != "source.opened"]))
+        files.sync_tree(paths.receipts)

@@ -38,6 +38,7 @@ _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?/(?:home|rustc)/\S+\.rs:\d+:\d+")
 _NO_ANSWER = re.compile(r"status code: (?:5\d\d|429)|HTTP error|error sending request|timed? ?out|Connection re[sf]", re.I)
 _REFUSED = re.compile(r"status code: (?:30\d|40[0135])|CredentialsNotLoaded|no providers in chain|MissingRegion", re.I)
+_CONFLICT = re.compile(r"ommit conflict|Incompatible transaction|concurrent transaction")
 _FOREIGN = (OSError, ValueError, RuntimeError, pa.ArrowException)
 _import_lock = threading.Lock()
 _module: Any = None
@@ -131,6 +132,8 @@ def _from_lance(error: BaseException, uri: str, *, reading: bool) -> ChronicleEr
     text = _SOURCE_PLACE.sub("", str(error)).strip()
     if is_s3(uri) and (failure := _of_store(text, uri)) is not None:
         return failure
+    if not reading and _CONFLICT.search(text):
+        return ConflictError(f"{uri}: somebody wrote here meanwhile", hint="run again", kind="commit-conflict", path=uri)
     number = _errno_of(error, text)
     if number is not None and not (reading and number == errno.ENOENT):
         return files.from_oserror(OSError(number, os.strerror(number)), uri)
@@ -185,24 +188,28 @@ def create(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], encod
     return version
 
 
-def append(uri: str, version: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch], encode: Collection[str] = ()) -> int:
+def append(
+    uri: str,
+    version: int,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    encode: Collection[str] = (),
+    *,
+    replacing: Collection[int] = (),
+) -> int:
     """Append to `version` of a dataset and return the new version, `version + 1`.
 
-    Raises ConflictError when somebody committed in between: Lance has then put the rows behind the stranger's, in a
-    version that must not be published.
+    `replacing`: ids of its last fragments, or of all, which the batches take the place of; indices are not carried over.
+    Raises ConflictError when somebody committed in between: Lance has then put the rows behind the stranger's, in a version
+    that must not be published; or (`commit-conflict`) nothing has landed, because the stranger replaced the same fragments.
     """
     # The mode makes the fragment writer follow our encodings instead of the dataset's schema; the commit is an append.
     fragments = _write(uri, schema, batches, encode, mode="overwrite")
-    return _committed(uri, version, lance().LanceOperation.Append(fragments))
-
-
-def rewrite(uri: str, version: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch], encode: Collection[str] = ()) -> int:
-    """Put other rows in the place of those of `version` and return the new version, `version + 1`; old ones stay readable.
-
-    Indices are not carried over. Raises ConflictError as `append` does.
-    """
-    fragments = _write(uri, schema, batches, encode, mode="overwrite")
-    return _committed(uri, version, lance().LanceOperation.Overwrite(schema, fragments))
+    operations = lance().LanceOperation
+    if replacing:
+        operation = operations.Update(removed_fragment_ids=sorted(replacing), new_fragments=list(fragments))
+        return _committed(uri, version, operation)
+    return _committed(uri, version, operations.Append(fragments))
 
 
 def _committed(uri: str, version: int, operation: Any) -> int:
