@@ -26,7 +26,7 @@ from chronicle.events.spoolfiles import OPEN, journal_files, spool_path
 from chronicle.journal import put_record
 from chronicle.options import DrainOptions
 from chronicle.quarantine import Entry, Quarantine, entry_id
-from chronicle.receipts import Receipts
+from chronicle.receipts import Receipts, open_receipts
 from chronicle.reports import DrainReport
 from chronicle.sink import FactSink
 from chronicle.storage import files
@@ -84,7 +84,7 @@ class _Drain:
     def _put(self, text: bytes) -> None:
         record = timed(parse(text), _now_ms())
         for kind, ref in put_record(self.sink, record):
-            self.receipts = self.receipts or Receipts(self.options.paths)
+            self.receipts = self.receipts or open_receipts(self.options.paths, dry_run=self.spool is None)
             self.receipts.apply(kind, ref)
         self.report.records += 1
         self.report.bytes += len(text)

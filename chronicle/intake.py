@@ -16,15 +16,13 @@ from chronicle.events.imported import Extent, ImportContext, Prefix, SourceRef, 
 from chronicle.formats.cut import cut
 from chronicle.formats.document import CutDocument, CutSource
 from chronicle.journal import JOURNAL_KIND, put_journal
-from chronicle.layout import MANIFEST
 from chronicle.options import IngestOptions
 from chronicle.projection.sources import JOURNAL, KnownSource, Receipt
 from chronicle.quarantine import Entry, Quarantine, entry_id
 from chronicle.reading import SourceBytes, UnreadableSource, stat_of
-from chronicle.receipts import Receipts, rebuild_receipts
+from chronicle.receipts import Receipts, open_receipts
 from chronicle.reports import IngestReport
 from chronicle.sink import FactSink
-from chronicle.storage import files
 from chronicle.storage.listing import SourceFile
 
 
@@ -268,11 +266,10 @@ class Intake:
 def begin(options: IngestOptions) -> Intake:
     """An intake of a dataset; its receipts come back from the facts where somebody deleted them."""
     check_alone(options.paths)
-    _restore_receipts(options)
     sink = FactSink(options.paths, dry_run=options.dry_run)
     return Intake(
         options=options,
-        receipts=Receipts(options.paths),
+        receipts=open_receipts(options.paths, dry_run=options.dry_run),
         quarantine=Quarantine(options.paths),
         sink=sink,
         report=IngestReport(
@@ -282,10 +279,3 @@ def begin(options: IngestOptions) -> Intake:
             rows_before=sink.log()[1],
         ),
     )
-
-
-def _restore_receipts(options: IngestOptions) -> None:
-    """Fold receipts that somebody deleted out of the facts again, or everything would be taken in anew."""
-    is_gone = not files.exists(options.paths.receipts) and files.exists(f"{options.paths.events}/{MANIFEST}")
-    if is_gone and not options.dry_run:
-        rebuild_receipts(options.paths)

@@ -470,8 +470,8 @@ def test_damaged_receipts_are_named_and_can_be_made_anew(lake: Lake) -> None:
     assert rebuild_receipts(lake.paths) == held
     assert lake.ingest().files_opened == 0
     shutil.rmtree(Path(lake.paths.receipts) / "_versions")  # what a writer leaves that died before its first commit
-    assert lake.ingest().ingested == 1
-    assert lake.exact() == {"in/a.json": atif("s", 2)}
+    assert lake.ingest().files_opened == 0
+    assert list_receipts(lake.paths) == held
 
 
 def test_missing_sources_and_empty_directories(lake: Lake) -> None:

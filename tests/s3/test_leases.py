@@ -175,9 +175,10 @@ def test_two_first_rebuilds_take_turns(place: Place, caplog: pytest.LogCaptureFi
 def test_a_first_writer_that_lives_is_waited_for_and_a_dead_one_replaced(paths: DatasetPaths) -> None:
     files.remove(f"{paths.storyline}/CURRENT")
     store = StorylineLanceStore(paths.storyline)
-    with store.writer(lease_seconds=0.8):
-        with pytest.raises(CurrentConflict, match="for 2 s"), store.writer(lease_seconds=0.8, wait_seconds=2):
-            pytest.fail("two writers at once")
+    first = store.writer(lease_seconds=0.8)
+    second = store.writer(lease_seconds=0.8, wait_seconds=2)
+    with first, pytest.raises(CurrentConflict, match="for 2 s"), second:
+        pytest.fail("two writers at once")
     files.write_atomic(f"{paths.storyline}/.storyline-write.lock", msgspec.json.encode({"owner": "dead", "beat": 3}))
     began = time.monotonic()
     assert rebuild(RebuildOptions(paths=paths, lease_seconds=0.8)).runs == 1
