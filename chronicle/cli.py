@@ -27,9 +27,6 @@ app = Verbs(
 click.version_option(package_name="chronicle", prog_name="chronicle", message="%(prog)s %(version)s")(app)
 
 PREVIEW_BYTES = 2_000
-HUB = ("atif", "openai_msg", "storyline")
-"""Formats that the hub reads or writes."""
-
 SOURCES = click.Argument(["sources"], nargs=-1, required=True, metavar="SOURCE...")
 FORMAT = click.Option(["--format"], metavar="F", help="Read as this format: atif, openai_msg, storyline.")
 WORKERS = click.Option(["--workers"], type=Count(min=1), metavar="N", help="Sources cut at a time.")
@@ -47,11 +44,21 @@ FULL_COMPACT = click.Option(["--full"], is_flag=True, help="Merge the whole log 
 RETENTION = click.Option(
     ["--retention"], metavar="T", help="Keep what nobody can reach for so long: 7d, 12h, 30m or 0.  [default: 7d]"
 )
-TO = click.Option(["--to"], required=True, metavar="PATH", help="Directory outside the lake.")
-EXACT = click.Option(["--exact"], is_flag=True, help="Give back the bytes that came in.")
-ALL_VERSIONS = click.Option(["--all-versions"], is_flag=True, help="With --exact: superseded sources too.")
-EXPORT_FORMAT = click.Option(["--format"], type=click.Choice(HUB), help="Convert to this format.")
-OVERWRITE = click.Option(["--overwrite"], is_flag=True, help="Write into a directory that is not empty.")
+EXPORT = (
+    click.Option(["--to"], required=True, metavar="PATH", help="Directory outside the lake, or a file X.jsonl."),
+    click.Option(["--exact"], is_flag=True, help="Give back the bytes that came in."),
+    click.Option(["--all-versions"], is_flag=True, help="With --exact: superseded sources too."),
+    click.Option(
+        ["--format"], metavar="F", help="Convert to atif, openai_msg, storyline or agenticmd; parquet: the three tables."
+    ),
+    PROFILE,
+    click.Option(["--where"], metavar="SQL", help="Only runs for which this expression over the table runs is true."),
+    click.Option(["--session"], metavar="ID", help="Only runs of this session."),
+    click.Option(["--since"], metavar="T", help="Only runs that began at or after T: a date, a time, or 24h."),
+    click.Option(["--skip-copied"], is_flag=True, help="Leave out turns that were replayed from an earlier run."),
+    click.Option(["--skip-zero-llm"], is_flag=True, help="Leave out turns of the agent that no model made."),
+    click.Option(["--overwrite"], is_flag=True, help="Write into a directory that is not empty."),
+)
 SAMPLE = click.Option(["--sample"], type=Count(min=1), metavar="N", help="Check this many sources only.")
 SESSION = click.Option(["--session"], metavar="ID", help="Only events of this session.")
 FROM_ROW = click.Option(
@@ -189,33 +196,35 @@ def maintain(call: Call, compact: bool, index: bool, vacuum: bool, full: bool, r
         )
 
 
-@verb(app, "export", TO, EXACT, ALL_VERSIONS, EXPORT_FORMAT, PROFILE, OVERWRITE, changes=True)
-def export(
-    call: Call, to: str, exact: bool, all_versions: bool, format: str | None, profile: Literal["seed", "peer"], overwrite: bool
-) -> Report:
-    """Write the stored runs as files. Exactly as they came, or in another format."""
+@verb(app, "export", *EXPORT, changes=True)
+def export(call: Call, to: str, since: str | None, **flags: Any) -> Report:
+    """Write the stored runs as files.
+
+    Exactly as they came, or in another format: a file for each source. With --where, --session or --since one document a
+    file; with --to X.jsonl all documents in one file, one a line.
+    """
+    import time
+
     from chronicle.export import export as run
     from chronicle.options import ExportOptions
+    from chronicle.settings import instant_ns
     from chronicle.storage.uri import local_path
 
-    if exact == (format is not None):
-        raise UsageError("export needs exactly one of --exact and --format", hint="see `chronicle export --help`")
-    if all_versions and not exact:
-        raise UsageError("--all-versions goes with --exact only", hint="add --exact")
     with call.console.progress("export") as progress:
-        return run(
+        report = run(
             ExportOptions(
                 paths=call.paths,
                 to=local_path(to, "--to"),
-                exact=exact,
-                all_versions=all_versions,
-                format=format,
-                profile=profile,
-                overwrite=overwrite,
+                since_ns=instant_ns(since, time.time_ns()) if since else None,
+                reasoning=call.settings.reasoning,
                 dry_run=call.dry_run,
                 progress=progress,
+                **flags,
             )
         )
+    if not report.stories and report.warnings:  # nobody should have to look for the reason in the report
+        call.console.note(f"nothing was written: {'; '.join(report.warnings)}")
+    return report
 
 
 @verb(app, "verify", SAMPLE, on="lake")

@@ -91,15 +91,43 @@ class ExportOptions:
 
     paths: DatasetPaths
     to: str
+    """A directory; with a name that ends in `.jsonl` one file for all documents."""
     exact: bool = False
     """Give back the bytes that came in, from facts."""
     all_versions: bool = False
     """With `exact`: superseded sources too."""
     format: str | None = None
     profile: Literal["seed", "peer"] = "seed"
+    where: str | None = None
+    """Only runs for which this SQL expression over `runs` is true."""
+    session: str | None = None
+    """Only runs of this session."""
+    since_ns: int | None = None
+    """Only runs whose first time stamp is not before this instant (ns since 1970)."""
+    skip_copied: bool = False
+    """Leave out turns that were replayed from an earlier run."""
+    skip_zero_llm: bool = False
+    """Leave out turns of the agent that no model made."""
+    reasoning: bool = False
+    """Show reasoning in AgenticMD, in a collapsed block."""
     overwrite: bool = False
     dry_run: bool = False
     progress: Progress = no_progress
+
+    @property
+    def is_selection(self) -> bool:
+        """Whether only some runs are asked for."""
+        return self.where is not None or self.session is not None or self.since_ns is not None
+
+    @property
+    def is_one_file(self) -> bool:
+        """Whether all documents go into one file of JSON lines."""
+        return self.to.endswith(".jsonl") and not self.exact
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether turns may be left out, so that a document is not what its source said."""
+        return self.skip_copied or self.skip_zero_llm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,9 +148,16 @@ class ExportReport(Report, kw_only=True):
     to: str = ""
     files: int = 0
     documents: int = 0
+    stories: int = 0
+    """Runs in those documents; of Parquet the rows of `runs`. 0 with `--exact`."""
+    turns_left_out: int = 0
+    """Copied turns, and turns of the agent that no model made."""
     bytes: int = 0
     skipped: list[str] = []
+    """What was not written, and why."""
     fact_version: int = 0
+    freshness: str = ""
+    """Of the tables that were read: `fresh`, `stale by <n> facts`; empty with `--exact`."""
 
 
 class Difference(msgspec.Struct, kw_only=True):

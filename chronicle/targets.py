@@ -69,8 +69,12 @@ def converted(path: str, format: str, container: str) -> str:
         if name.endswith(suffix) and name != suffix:
             stem = name.removesuffix(suffix)
             break
-    suffix = _SUFFIXES.get(format, ".jsonl" if output_container(format, container) == "jsonl" else ".json")
-    return f"{folder}/{stem}{suffix}"
+    return f"{folder}/{stem}{suffix_of(format, lines=output_container(format, container) == 'jsonl')}"
+
+
+def suffix_of(format: str, *, lines: bool = False) -> str:
+    """The suffix of a file of a format; `lines`: it holds JSON lines, where the format has such files."""
+    return _SUFFIXES.get(format, ".jsonl" if lines else ".json")
 
 
 def output_container(format: str, container: str) -> str:

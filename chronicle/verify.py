@@ -18,7 +18,7 @@ from chronicle import facts, identity
 from chronicle.errors import ChronicleError, IntegrityError, NotFoundError
 from chronicle.events.log import LogSnapshot
 from chronicle.events.row import COLUMNS, record_of, rows_of
-from chronicle.export import exact_sources
+from chronicle.exports.sources import exact_sources
 from chronicle.formats.story import StorylineDocument
 from chronicle.layout import TABLES
 from chronicle.materialize import Index, read_index

@@ -8,7 +8,7 @@ convert(from, to, input)          =  from_storyline(to, into_storyline(from, inp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from chronicle import identity
 from chronicle.errors import InputError, UsageError
@@ -71,17 +71,27 @@ def from_storyline(
     if format == "storyline":
         texts = storyline.documents(stories, profile=profile, residual=residual)
         return _contained(texts, _container([story.origin for story in stories], format) or container, format)
-    texts, origins = [], []
-    for group in _groups(stories, format):
-        members = carrier.restored(group, format) if residual == "carry" else list(group)
-        if format == "atif":
-            texts.append(atif.dump(members, residual=residual == "carry"))
-        else:
-            is_ours = members[0].origin is not None and members[0].origin.format == format
-            documents = [members] if is_ours else [[member] for member in members]
-            texts += [openai_msg.dump(document, exact=residual == "carry") for document in documents]
-        origins.append(members[0].origin)
-    return _contained(texts, _container(origins, format) or container, format)
+    found, origins = [], []
+    for group in grouped(stories, format):
+        texts, origin = _document(format, group, residual)
+        found += texts
+        origins.append(origin)
+    return _contained(found, _container(origins, format) or container, format)
+
+
+def document_texts(
+    format: str, stories: Sequence[StorylineDocument], *, profile: Profile = "seed", residual: Carry = "carry"
+) -> list[bytes]:
+    """The values that a file of this format holds for the stories of one document; one for all where it embeds them.
+
+    Raises UsageError for a format that is not written and for no story.
+    """
+    check_format(format)
+    if not stories:
+        raise UsageError("there is no story to write")
+    if format == "storyline":
+        return storyline.documents(stories, profile=profile, residual=residual)
+    return _document(format, stories, residual)[0]
 
 
 def convert(from_: str, to: str, input: bytes | str, *, profile: Profile = "seed", residual: Carry = "carry") -> bytes:
@@ -141,8 +151,37 @@ def check_format(format: str) -> None:
 # --- documents of a file ------------------------------------------------------------------------------------
 
 
-def _groups(stories: Sequence[StorylineDocument], format: str) -> list[list[StorylineDocument]]:
-    """The stories of each document to write: those of one source document, or those that are linked."""
+class Frame(NamedTuple):
+    """What stands before, between and after the values of a file."""
+
+    before: bytes
+    between: bytes
+    after: bytes
+
+
+def frame(container: str | None, several: bool) -> Frame:
+    """The frame of a container form; several values never stand in an `object`, but in an array."""
+    if container == "concatenated":
+        # On lines of their own compact values would be JSON lines.
+        return Frame(b"", b" ", b"\n")
+    if container == "jsonl":
+        return Frame(b"", b"\n", b"\n")
+    return Frame(b"[", b",", b"]") if container == "array" or several else Frame(b"", b"", b"")
+
+
+def _document(format: str, group: Sequence[StorylineDocument], residual: Carry) -> tuple[list[bytes], Origin | None]:
+    """The values of one document of a format that is not Storyline, and where it came from."""
+    members = carrier.restored(group, format) if residual == "carry" else list(group)
+    origin = members[0].origin
+    if format == "atif":
+        return [atif.dump(members, residual=residual == "carry")], origin
+    is_ours = origin is not None and origin.format == format
+    documents = [members] if is_ours else [[member] for member in members]
+    return [openai_msg.dump(document, exact=residual == "carry") for document in documents], origin
+
+
+def grouped(stories: Sequence[StorylineDocument], format: str) -> list[list[StorylineDocument]]:
+    """The stories of each document to write in a format: those of one source document, or those that are linked."""
     groups: list[list[StorylineDocument]] = []
     place: dict[str, int] = {}
     for i, story in enumerate(stories):
@@ -181,11 +220,7 @@ def _container(origins: Sequence[Origin | None], format: str) -> str | None:
 
 
 def _contained(texts: Sequence[bytes], container: str | None, format: str) -> bytes:
-    if container == "concatenated":
-        # On lines of their own compact values would be JSON lines.
-        return b" ".join(texts) + b"\n"
-    if container == "jsonl" or (container is None and format == "openai_msg" and len(texts) > 1):
-        return b"".join(text + b"\n" for text in texts)
-    if container == "array" or len(texts) > 1:
-        return b"[%b]" % b",".join(texts)
-    return texts[0]
+    if container is None and format == "openai_msg" and len(texts) > 1:
+        container = "jsonl"
+    before, between, after = frame(container, len(texts) > 1)
+    return before + between.join(texts) + after

@@ -75,6 +75,7 @@ Json: TypeAlias = "Object | list[Json] | str | Number | bool | None"
 """One JSON value."""
 
 
+_STRING_OR_BREAK = re.compile(STRING + rb"|[\r\n][ \t\r\n]*")
 # Group 1: the container ends here. Group 2: another one begins.
 _ENTER_MEMBERS = re.compile(
     SPACE + rb"(?:" + KEY + FLAT + COMMA + rb")*+" + KEY + rb"(?:" + FLAT + SPACE + rb"(\})|" + OPEN + rb")"
@@ -156,6 +157,18 @@ def dump(value: Json) -> bytes:
                 return _utf8("".join(out))
             items, closer = frames.pop()
             comma = ","
+
+
+def one_line(text: bytes) -> bytes:
+    """The same JSON value, as spelled, without a line break; one inside a string is written as an escape."""
+    if b"\n" not in text and b"\r" not in text:
+        return text
+    return _STRING_OR_BREAK.sub(_unbroken, text)
+
+
+def _unbroken(match: re.Match[bytes]) -> bytes:
+    token = match[0]
+    return token.replace(b"\n", b"\\n").replace(b"\r", b"\\r") if token.startswith(b'"') else b""
 
 
 def equal(a: Json, b: Json) -> bool:

@@ -145,6 +145,37 @@ def replace_file(path: str, data: bytes, *, durable: bool = True, mode: int = 0o
             raise
 
 
+class NewFile:
+    """A file that is written in pieces and appears whole, by rename, at the end; not durably.
+
+    No descriptor stays open between two pieces, so any number of them can be at work. The directory must exist.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        folder, name = os.path.split(path)
+        self._temporary = os.path.join(folder, _temporary(name))
+        self._begun = False
+
+    def add(self, data: bytes) -> None:
+        """Write one more piece."""
+        with translated(self.path), open(self._temporary, "ab" if self._begun else "xb") as file:
+            self._begun = True
+            file.write(data)
+
+    def finish(self) -> None:
+        """Let the file appear, with all pieces, in place of one that was there."""
+        if not self._begun:
+            self.add(b"")
+        with translated(self.path):
+            os.replace(self._temporary, self.path)
+
+    def discard(self) -> None:
+        """Forget what was written and not finished."""
+        with suppress(OSError):
+            os.unlink(self._temporary)
+
+
 def replace_all(files: Iterable[tuple[str, bytes]]) -> None:
     """`replace_file` one after the other, not durably."""
     for path, data in files:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
@@ -83,9 +83,17 @@ class StorylineDataSource:
         pairs = zip(columns["storage_ordinal"].to_pylist(), columns["document_id"].to_pylist(), strict=True)
         return [document for _, document in sorted(pairs, key=itemgetter(0))]
 
-    def ordered(self, table: str) -> Iterator[pa.RecordBatch]:
-        """All rows of a table in storage order, in flat memory: documents as in `document_ids`, of each as they lie."""
-        return _in_order(getattr(self, table), self.document_ids(), self.root)
+    def ordered(self, table: str, document_ids: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Rows of a table in storage order, in flat memory: documents as in `document_ids`, of each as they lie; all or some."""
+        order = self.document_ids()
+        if document_ids is not None:
+            wanted = frozenset(document_ids)
+            order = [document for document in order if document in wanted]
+        return _in_order(getattr(self, table), order, self.root)
+
+    def scan(self, table: str, columns: Sequence[str], filter: str | None = None) -> Iterator[pa.RecordBatch]:
+        """Some columns of the rows of a table that a filter takes, as they lie. Raises IntegrityError as `rows` does."""
+        return _scanned(getattr(self, table), self.root, columns=list(columns), filter=filter)
 
     def rows(self, table: str) -> Iterator[pa.RecordBatch]:
         """All rows of a table with all columns, as they lie. Raises IntegrityError where they do not read."""

@@ -302,3 +302,16 @@ def test_pointer_of_the_standard():
     assert jsontext.split("/~01") == ["~1"]
     with pytest.raises(InputError):
         jsontext.split("a")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (b'{"a": 1.10}', b'{"a": 1.10}'),
+        (b'{\r\n  "a": [\n    1,\n    "x \\n y"\n  ]\n}', b'{"a": [1,"x \\n y"]}'),
+        (b'["a\nb", "\\"\n"]', b'["a\\nb", "\\"\\n"]'),
+    ],
+)
+def test_one_line_is_the_same_value(text: bytes, line: bytes) -> None:
+    assert jsontext.one_line(text) == line
+    assert jsontext.parse(line) == jsontext.parse(text)

@@ -11,6 +11,7 @@ import pytest
 
 from chronicle.errors import ConfigError, NotFoundError, StorageError
 from chronicle.storage import files
+from chronicle.storage.local import NewFile
 
 RECORD_ORDER = """
 import os, sys
@@ -82,6 +83,7 @@ def test_only_what_was_written_since_is_synced(tmp_path):
         (tmp_path / "t" / name).write_bytes(b"x")
     code = """
 from chronicle.storage import files
+from chronicle.storage.local import NewFile
 known = files.file_states(sys.argv[1])
 open(sys.argv[1] + "/sub/grown", "a").write("y")
 open(sys.argv[1] + "/new", "w").write("z")
@@ -152,3 +154,17 @@ def test_trees(tmp_path):
     files.remove_tree(str(tmp_path / "t"))
     files.remove_tree(str(tmp_path / "t"))
     assert files.list_dir(str(tmp_path)) == ["keep"]
+
+
+def test_a_file_in_pieces_appears_whole_or_not_at_all(tmp_path):
+    whole, given_up, empty = (NewFile(str(tmp_path / name)) for name in ("whole", "given-up", "empty"))
+    for piece in (b"one", b" ", b"two"):
+        whole.add(piece)
+        given_up.add(piece)
+        assert not (tmp_path / "whole").exists()
+    whole.finish()
+    given_up.discard()
+    empty.finish()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"whole": b"one two", "empty": b""}
+    with pytest.raises(NotFoundError):
+        NewFile(str(tmp_path / "nowhere" / "x")).add(b"")
