@@ -6,13 +6,14 @@ there already: a repeat after a lost reply is harmless.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from chronicle.errors import ConfigError, EpochAlreadyOwned, IntegrityError, PublicationChanged, StaleFence
-from chronicle.layout import check_id
+from chronicle.layout import check_id, is_safe_segment
 
 MAX_COUNT = 2**63 - 1
 MAX_LEVEL = 255
@@ -81,16 +82,19 @@ def check(manifest: Manifest) -> None:
     writer = manifest.active_writer
     _require(0 < writer.epoch <= MAX_COUNT, "active_writer.epoch must be over 0")
     _require(bool(writer.writer_id.strip()), "active_writer.writer_id is blank")
-    seen = set()
     for segment in manifest.segments:
         _check_segment(segment)
-        _require(segment.id not in seen, f"segment {segment.id!r} is named twice")
-        seen.add(segment.id)
+    if len({segment.id for segment in manifest.segments}) < len(manifest.segments):
+        counts_of = Counter(segment.id for segment in manifest.segments)
+        raise IntegrityError(f"event manifest: segment {counts_of.most_common(1)[0][0]!r} is named twice", hint=_HINT)
     total = sum(segment.rows for segment in manifest.segments)
     _require(manifest.fact_rows == total, f"fact_rows is {manifest.fact_rows}, its segments hold {total}")
 
 
 def _check_segment(segment: Segment) -> None:
+    in_range = 0 < segment.version <= MAX_COUNT and 0 <= segment.rows <= MAX_COUNT and 0 <= segment.level <= MAX_LEVEL
+    if in_range and is_safe_segment(segment.id):
+        return  # one question: a log may have ten thousand
     check_id(segment.id, "segment id of the event manifest")
     _require(0 < segment.version <= MAX_COUNT, f"segment {segment.id!r}: version must be over 0")
     _require(0 <= segment.rows <= MAX_COUNT, f"segment {segment.id!r}: rows is negative or too large")
