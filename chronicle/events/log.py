@@ -22,7 +22,8 @@ from chronicle.events.manifest import EventWriterFence, Manifest, Segment
 from chronicle.events.record import EventRecord, timed
 from chronicle.events.row import ENCODE, SCHEMA, EventColumns, row_of
 from chronicle.events.snapshot import LogSnapshot, LogStats
-from chronicle.layout import MANIFEST, MANIFEST_LOCK, going_path, segment_path
+from chronicle.events.unseen import UnseenSegment
+from chronicle.layout import MANIFEST, MANIFEST_LOCK, segment_path
 from chronicle.storage import files, lanceio, objects
 from chronicle.storage.feed import Feed
 
@@ -71,6 +72,7 @@ class RawEventLanceStore:
         self.events = events
         self.ambient = ambient or Ambient()
         self._object = objects.atomic_object(f"{events}/{MANIFEST}", MANIFEST_LOCK)
+        self._written: tuple[bytes, Manifest | None] = b"", None
 
     def exists(self) -> bool:
         """Whether the log has a manifest."""
@@ -91,11 +93,20 @@ class RawEventLanceStore:
         """
 
         def swap(data: bytes | None) -> tuple[bytes | None, Manifest]:
-            before = None if data is None else transitions.decode(data)
+            before = None if data is None else self._decoded(data)
             after = change(before)
-            return None if after is before else transitions.encode(after), after
+            if after is before:
+                return None, after
+            new = transitions.encode(after)
+            self._written = new, after
+            return new, after
 
         return objects.update(self._object, swap, rng=self.ambient.rng, sleep=self.ambient.sleep)
+
+    def _decoded(self, data: bytes) -> Manifest:
+        """The manifest in these bytes; of a long one that nobody changed since this store wrote it, the one that it wrote."""
+        written, manifest = self._written
+        return manifest if manifest is not None and written == data else transitions.decode(data)
 
     def writer(self, fence: EventWriterFence | None = None, *, writer_id: str | None = None) -> EventWriter:
         """Return a writer. With a `fence` of the producer it writes under that one only, else under epochs of its own."""
@@ -273,19 +284,20 @@ class EventWriter:
                     raise
 
     def _show(self, segment: Segment) -> Manifest:
+        """Publish under the fence, or where that is over by swaps that take it and publish in one: these starve nobody."""
         ambient = self._store.ambient
+        taken = False
         for attempt in range(PUBLISH_ATTEMPTS):
             last = attempt == PUBLISH_ATTEMPTS - 1
             try:
                 self._undecided = True
-                return self._store.change(lambda manifest: self._publication(manifest, segment))
+                shown = self._store.change(self._taking(segment) if taken else lambda m: self._publication(m, segment))
             except StaleFence:
                 self._undecided = False
-                if self._given is not None or last:
+                if self._given is not None or taken or last:
                     raise
-                ambient.sleep(ambient.rng.uniform(0, min(LONGEST_PAUSE, 0.005 * 2**attempt)))
-                self._activate()
-                self._require_spared(segment)
+                taken = True
+                ambient.sleep(ambient.rng.uniform(0, LONGEST_PAUSE / 50))
             except PublicationChanged:
                 self._undecided = False
                 raise
@@ -294,22 +306,38 @@ class EventWriter:
                 self._unknown_over = self._seen
                 if last:
                     raise
+            else:
+                self._keep_fence(shown)
+                return shown
         raise AssertionError("unreachable")
 
-    def _require_spared(self, segment: Segment) -> None:
-        """Raise StaleFence where a vacuum without retention is removing the segment, or has.
+    def _keep_fence(self, shown: Manifest) -> None:
+        active = transitions.fence_of(shown)
+        if active.writer_id == self._writer_id:
+            self._fence = active
 
-        It sets its mark before it takes the fence, so whoever re-activates after it sees the mark, or nothing left.
-        """
-        path = segment_path(self._store.events, segment.id)
-        if files.exists(going_path(self._store.events, segment.id)) or not files.exists(f"{path}/_versions"):
-            raise StaleFence(
-                f"segment {segment.id} was removed by `maintain` before it could be shown",
-                hint="run again: nothing of it was shown; give `maintain` a longer --retention",
-                id=segment.id,
-            )
+    def _taking(self, segment: Segment) -> Callable[[Manifest | None], Manifest]:
+        """The change that activates a new epoch and publishes under it. Raises StaleFence where a vacuum took the segment."""
+        unseen = UnseenSegment(self._store.events, segment)
 
-    def _publication(self, manifest: Manifest | None, segment: Segment) -> Manifest:
+        def change(manifest: Manifest | None) -> Manifest:
+            if manifest is None or segment in manifest.segments:
+                return self._publication(manifest, segment)
+            if not unseen.is_whole():
+                raise StaleFence(
+                    f"segment {segment.id} was removed by `maintain` before it could be shown",
+                    hint="run again: nothing of it was shown; give `maintain` a longer --retention",
+                    id=segment.id,
+                )
+            shown = transitions.maintained(manifest, self._writer_id, lambda m, fence: self._publication(m, segment, fence))
+            self._seen = manifest
+            return shown
+
+        return change
+
+    def _publication(
+        self, manifest: Manifest | None, segment: Segment, fence: EventWriterFence | None = None
+    ) -> Manifest:
         if manifest is None:
             raise NotFoundError(f"the event log at {self._store.events} is gone", hint="run again", path=self._store.events)
         if segment in manifest.segments:
@@ -320,8 +348,9 @@ class EventWriter:
                 hint="run again: what is there already is skipped by its receipt or dropped by the fold",
                 id=segment.id,
             )
-        assert self._fence is not None
-        after = transitions.publish(manifest, self._fence, segment)
+        fence = fence or self._fence
+        assert fence is not None
+        after = transitions.publish(manifest, fence, segment)
         self._seen = manifest
         return after
 

@@ -17,7 +17,8 @@ from chronicle.events import manifest as transitions
 from chronicle.events.manifest import MAX_LEVEL, EventWriterFence, Manifest, Segment
 from chronicle.events.row import COLUMNS, ENCODE, SCHEMA
 from chronicle.events.snapshot import LogSnapshot
-from chronicle.layout import going_path, segment_path
+from chronicle.events.unseen import UnseenSegment
+from chronicle.layout import segment_path
 from chronicle.reports import MaintainReport, Merged
 from chronicle.retired import Record, Retired
 from chronicle.rowdigest import RowDigest
@@ -106,11 +107,17 @@ class LogMaintenance:
         segments = self.store.manifest().segments
         groups, after = plan(segments, self.group, full=full) if compact else ([], list(segments))
         sizes: dict[str, int] = {}
+        indexed: set[str] = set()
         for number, found in enumerate(groups, 1):
+            merged = _merge_of(found, f"merge-{number}", self.group)
+            there = [each for each in found if each.id not in sizes]
+            if self._is_large(merged) and (self._inherits(there, merged) or not indexed.isdisjoint(each.id for each in found)):
+                indexed.add(merged.id)
+                self.report.indexed.append(f"segment {merged.id}")
             stored = sum(sizes.get(each.id) or files.tree_bytes(self._path(each.id)) for each in found)
             sizes[f"merge-{number}"] = stored
-            self.report.merged.append(_merged(_merge_of(found, f"merge-{number}", self.group), found, stored))
-        for segment in after if index else ():
+            self.report.merged.append(_merged(merged, found, stored))
+        for segment in (each for each in after if index and each.id not in indexed):
             if self._is_large(segment) and (segment.id in sizes or self._lacks_index(segment)):
                 self.report.indexed.append(f"segment {segment.id}")
 
@@ -136,14 +143,16 @@ class LogMaintenance:
         files.make_dirs(path.rpartition("/")[0])
         try:
             self._write(group, merged)
+            merged = self._still_indexed(group, merged)
             size = sum(files.tree_bytes(self._path(each.id)) for each in group)
             self.retired.note(Record(kind="segment", name=each.id, was_visible=True) for each in group)
         except BaseException:
             files.remove_tree(path)
             raise
         sealed = [transitions.sealed(each) for each in group]
+        unseen = UnseenSegment(self.store.events, merged)
         try:
-            swap(self.store, lambda m, fence: self._replaced(m, fence, sealed, merged))
+            swap(self.store, lambda m, fence: _replaced(m, fence, sealed, unseen))
         except CommitStateUnknown:
             raise
         except ChronicleError:  # it did not land; after an interruption nobody knows, and vacuum finds out
@@ -168,16 +177,23 @@ class LogMaintenance:
                 id=merged.id,
             )
 
+    def _still_indexed(self, group: tuple[Segment, ...], merged: Segment) -> Segment:
+        """A merge of parts of which one had its indices, with its own: nobody ever sees it without them."""
+        if not self._inherits(group, merged):
+            return merged
+        version = _indexed(self._path(merged.id), merged.version)
+        files.sync_tree(self._path(merged.id))
+        self.report.indexed.append(f"segment {merged.id}")
+        return Segment(merged.id, version, merged.rows, merged.level, merged.sealed)
+
+    def _inherits(self, group: Sequence[Segment], merged: Segment) -> bool:
+        return self._is_large(merged) and any(self._is_large(each) and not self._lacks_index(each) for each in group)
+
     def _rows(self, segments: tuple[Segment, ...]) -> Iterator[pa.RecordBatch]:
         rows = sum(segment.rows for segment in segments)
         part = Manifest(1, 1, rows, transitions.ActiveWriter(1, "reader"), segments)
         for _, batch in LogSnapshot(self.store.events, part).scan(COLUMNS):
             yield batch
-
-    def _replaced(self, manifest: Manifest, fence: EventWriterFence, group: Sequence[Segment], merged: Segment) -> Manifest:
-        if merged not in manifest.segments and files.exists(going_path(self.store.events, merged.id)):
-            raise PublicationChanged(f"another maintenance is removing segment {merged.id}", hint="run again")
-        return transitions.replace_group(manifest, fence, group, merged)
 
     def index(self) -> None:
         """Give every sealed segment of some size its indices. One that somebody else wrote to is skipped and reported."""
@@ -232,6 +248,13 @@ def swap(store: RawEventLanceStore, change: Change) -> Manifest:
             if attempt == SWAP_ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
+
+
+def _replaced(manifest: Manifest, fence: EventWriterFence, group: Sequence[Segment], unseen: UnseenSegment) -> Manifest:
+    merged = unseen.segment
+    if merged not in manifest.segments and not unseen.is_whole():
+        raise PublicationChanged(f"another maintenance is removing segment {merged.id}", hint="run again")
+    return transitions.replace_group(manifest, fence, group, merged)
 
 
 def _merged(into: Segment, group: Sequence[Segment], stored: int) -> Merged:

@@ -17,7 +17,7 @@ from chronicle.errors import (
 )
 from chronicle.events import log as log_module
 from chronicle.events import manifest as transitions
-from chronicle.events.log import EventWriterFence
+from chronicle.events.log import EventWriterFence, RawEventLanceStore
 from chronicle.events.row import COLUMNS, SCHEMA, EventColumns, record_of, row_of, rows_of
 from chronicle.layout import segment_path
 from chronicle.storage import files, lanceio, objects
@@ -389,23 +389,36 @@ def test_a_producers_fence_is_used_as_it_is(store):
         store.append(events(1), fence=EventWriterFence(6, "old"))
 
 
-def test_an_endless_rival_wins_after_twenty_attempts(store):
+class Rival:
+    """The manifest beside somebody who takes the fence whenever it is read."""
+
+    def __init__(self, store):
+        self.real = store._object
+        self.takes = 0
+        self._store = RawEventLanceStore(store.events)
+
+    def read(self):
+        found = self.real.read()
+        self._store.change(lambda manifest: transitions.activate(manifest, "rival"))
+        self.takes += 1
+        return found
+
+    def swap(self, data, token):
+        return self.real.swap(data, token)
+
+
+def test_an_endless_rival_wins_after_so_many_swaps(store):
     with store.writer(writer_id="mine") as writer:
         writer.write(batch_of(events(2)))
-        activate = writer._activate
-
-        def activate_and_lose():
-            activate()
-            store.change(lambda manifest: transitions.activate(manifest, "rival"))
-
-        writer._activate = activate_and_lose
-        store.change(lambda manifest: transitions.activate(manifest, "rival"))
-        with pytest.raises(StaleFence) as caught:
+        store._object = rival = Rival(store)
+        with pytest.raises(PublicationChanged) as caught:
             writer.publish()
         assert caught.value.exit_code == 73
-        assert store.manifest().active_writer.epoch == 2 + 2 * (log_module.PUBLISH_ATTEMPTS - 1)
-        writer._activate = activate
+        assert rival.takes <= 2 * objects.ATTEMPTS
+        store._object = rival.real
+        assert store.manifest().segments == ()
         assert writer.publish().rows == 2, "the same segment again, once the rival rests"
+        assert writer.fence == transitions.fence_of(store.manifest())
     assert seqs(store) == [0, 1]
 
 

@@ -391,6 +391,25 @@ def test_a_writer_that_finds_the_mark_shows_nothing(tmp_path):
     assert not any(name.endswith(".going") for name in os.listdir(f"{store.events}/segments"))
 
 
+def test_a_writer_that_wrote_on_after_its_files_were_removed_shows_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(lanceio, "MAX_ROWS_PER_FILE", 1)
+    store = log_at(tmp_path)
+    append_all(store, [1])
+    before = lying(store)
+    with store.writer() as writer:
+        writer.write(batch_of(3))
+        deadline = time.monotonic() + 30
+        while not (data := list(tmp_path.glob(f"**/{writer._id}.lance/data/*.lance"))) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert data, "it has a whole file already"
+        store.maintain(compact=False, index=False, retention_seconds=0)
+        assert (lying(store), os.path.exists(going_path(store.events, writer._id))) == (before, False)
+        writer.write(batch_of(3))
+        with pytest.raises(StaleFence, match="removed by `maintain`"):
+            writer.publish()
+    assert seqs(store) == [0]
+
+
 def test_a_writer_at_work_takes_the_fence_back_after_a_merge(tmp_path):
     store = log_at(tmp_path)
     append_all(store, [1] * 4)
