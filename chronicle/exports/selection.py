@@ -199,8 +199,9 @@ class _Names:
             self._names |= {story: every[story] for story in embedded}
 
     def of(self, story: str) -> str:
-        """The name of the document that begins with this story."""
-        return self._names[story].removesuffix(SUFFIX)
+        """The name of the document that begins with this story. It is never hidden, or the next ingest would pass it over."""
+        name = self._names[story].removesuffix(SUFFIX)
+        return f"_{name[1:]}" if name.startswith(".") else name
 
 
 def _sessions(source: StorylineDataSource) -> Iterator[tuple[str, str]]:

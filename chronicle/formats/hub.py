@@ -173,11 +173,24 @@ def _document(format: str, group: Sequence[StorylineDocument], residual: Carry) 
     """The values of one document of a format that is not Storyline, and where it came from."""
     members = carrier.restored(group, format) if residual == "carry" else list(group)
     origin = members[0].origin
-    if format == "atif":
-        return [atif.dump(members, residual=residual == "carry")], origin
     is_ours = origin is not None and origin.format == format
+    if format == "atif":
+        trees = [members] if is_ours else _trees(members)
+        return [atif.dump(tree, residual=residual == "carry") for tree in trees], origin
     documents = [members] if is_ours else [[member] for member in members]
     return [openai_msg.dump(document, exact=residual == "carry") for document in documents], origin
+
+
+def _trees(members: Sequence[StorylineDocument]) -> list[list[StorylineDocument]]:
+    """The stories of one document that can be embedded in each other; sessions of a row corpus stand beside each other."""
+    trees: list[list[StorylineDocument]] = []
+    for i, story in enumerate(members):
+        above = _linked(story, members[:i])
+        if above is None:
+            trees.append([story])
+        else:
+            next(tree for tree in trees if any(other is above for other in tree)).append(story)
+    return trees
 
 
 def grouped(stories: Sequence[StorylineDocument], format: str) -> list[list[StorylineDocument]]:

@@ -13,6 +13,7 @@ from chronicle.errors import InputError, UsageError
 from chronicle.formats import atif, carrier, cut, hub, jsontext
 from chronicle.formats.story import StorylineDocument
 from tests.formats.oddities import differences
+from tests.laws.contents import rows
 
 CORPUS = Path(__file__).resolve().parents[2] / "../shared/corpus"
 
@@ -214,3 +215,9 @@ def test_every_pair_of_formats_works(format: str, path: Path | None) -> None:
     for other in hub.FORMATS:
         written = hub.from_storyline(other, stories)
         assert hub.into_storyline(other, written)
+
+
+def test_sessions_of_a_row_corpus_are_not_embedded_in_each_other() -> None:
+    made = json.loads(hub.convert("openai_msg", "atif", rows(3)))
+    assert [one["session_id"] for one in made] == ["r0", "r1", "r2"]
+    assert not any("subagent_trajectories" in one for one in made)
