@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from chronicle.errors import ConfigError, UsageError
+from chronicle.errors import ConfigError, NotFoundError, UsageError
 from chronicle.layout import CURRENT, MANIFEST, DatasetPaths
 from chronicle.storage import files
 
@@ -47,6 +47,37 @@ def expand_story_locations(root: str) -> list[Location]:
     deeper than MAX_DEPTH or has more than MAX_DIRECTORIES directories, and for one that cannot be listed.
     """
     return sorted(_location(root, relative) for relative in _logs(root))
+
+
+def places_with_tables(lake: str, dataset: str | None) -> tuple[list[Location], list[str]]:
+    """The dataset that is named, else all of a lake that have tables, with a warning for those that have none.
+
+    Raises NotFoundError where there is no such dataset, or none with tables.
+    """
+    if dataset is not None:
+        return [_place(lake, dataset)], []
+    places = expand_story_locations(lake)
+    if not places:
+        raise NotFoundError(f"{lake} holds no dataset", hint="check --lake; `chronicle ingest` makes a dataset")
+    ready = [place for place in places if place.has_tables]
+    if not ready:
+        raise NotFoundError(f"no dataset of {lake} has tables", hint="run `chronicle rebuild`")
+    missing = [place.name for place in places if not place.has_tables]
+    return ready, [f"without tables, left out: {', '.join(missing)}; run `chronicle rebuild`"] if missing else []
+
+
+def _place(lake: str, dataset: str) -> Location:
+    paths = DatasetPaths(lake, dataset)
+    place = Location(dataset, "lake", paths.events, paths.storyline, paths)
+    if place.has_tables:
+        return place
+    known = {found.name: found for found in expand_story_locations(lake)}
+    if dataset not in known:
+        hint = f"known: {', '.join(known) or 'none'}"
+        raise NotFoundError(f"dataset {dataset!r} is not in {lake}", hint=hint, dataset=dataset)
+    if not known[dataset].has_tables:
+        raise NotFoundError(f"dataset {dataset!r} has no tables yet", hint="run `chronicle rebuild`", dataset=dataset)
+    return known[dataset]
 
 
 def check_alone(paths: DatasetPaths) -> None:

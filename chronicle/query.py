@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
 
 from chronicle.bounded import Bounds, Sandbox, Tables, check
-from chronicle.discovery import Location, expand_story_locations
-from chronicle.errors import NotFoundError
-from chronicle.layout import TABLES, DatasetPaths
+from chronicle.discovery import Location, places_with_tables
+from chronicle.layout import TABLES
 from chronicle.options import QueryOptions
 
 if TYPE_CHECKING:
@@ -71,9 +70,9 @@ def query(options: QueryOptions) -> QueryResult:
     where there is no such dataset, or no tables; IntegrityError where tables do not read.
     """
     check(options.sql)  # before the tables are opened: a wrong statement is told at once
-    if options.dataset is not None:
-        return run(options, [("", _tables(_place(options.lake, options.dataset)))])
-    return run(options, *_lake(options.lake))
+    places, warnings = places_with_tables(options.lake, options.dataset)
+    named = options.dataset is None
+    return run(options, [(place.name if named else "", _tables(place)) for place in places], warnings)
 
 
 def run(options: QueryOptions, sources: list[tuple[str, Tables]], warnings: list[str] | None = None) -> QueryResult:
@@ -86,33 +85,6 @@ def run(options: QueryOptions, sources: list[tuple[str, Tables]], warnings: list
         connection.close()
         raise
     return QueryResult(connection, reader, options.limit, warnings or [])
-
-
-def _lake(lake: str) -> tuple[list[tuple[str, Tables]], list[str]]:
-    """Tables of every dataset of a lake that has some, and a warning for those that have none."""
-    places = expand_story_locations(lake)
-    if not places:
-        raise NotFoundError(f"{lake} holds no dataset", hint="check --lake; `chronicle ingest` makes a dataset")
-    ready = [place for place in places if place.has_tables]
-    if not ready:
-        raise NotFoundError(f"no dataset of {lake} has tables", hint="run `chronicle rebuild`")
-    missing = [place.name for place in places if not place.has_tables]
-    warnings = [f"without tables, left out: {', '.join(missing)}; run `chronicle rebuild`"] if missing else []
-    return [(place.name, _tables(place)) for place in ready], warnings
-
-
-def _place(lake: str, dataset: str) -> Location:
-    paths = DatasetPaths(lake, dataset)
-    place = Location(dataset, "lake", paths.events, paths.storyline)
-    if place.has_tables:
-        return place
-    known = {found.name: found for found in expand_story_locations(lake)}
-    if dataset not in known:
-        hint = f"known: {', '.join(known) or 'none'}"
-        raise NotFoundError(f"dataset {dataset!r} is not in {lake}", hint=hint, dataset=dataset)
-    if not known[dataset].has_tables:
-        raise NotFoundError(f"dataset {dataset!r} has no tables yet", hint="run `chronicle rebuild`", dataset=dataset)
-    return known[dataset]
 
 
 def _tables(place: Location) -> Tables:
