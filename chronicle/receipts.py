@@ -114,10 +114,9 @@ class _Stored:
         self._places: dict[str, _Places] = {}
         self._decode = msgspec.json.Decoder(SourceRef).decode
         with self._damage_named():
-            dataset = _latest(self._path)
-            self.exist = dataset is not None
-            if dataset is not None:
-                table = _table(self._path, dataset)
+            table = _table(self._path)
+            self.exist = table is not None
+            if table is not None:
                 self._columns = {name: table[name].combine_chunks() for name in _COLUMNS}
                 self._places = {name: _Places(self._columns[name]) for name in ("source_key", "source_id")}
 
@@ -180,11 +179,19 @@ class _Places:
         return dict(zip(names, range(len(names)), strict=True)), order.tolist(), starts.tolist()
 
 
-def _table(path: str, dataset: Any) -> pa.Table:
+def _table(path: str) -> pa.Table | None:
+    """All rows as they are now. A version that a vacuum takes away while it is read gives way to the one that came after it."""
     from chronicle.storage import lanceio
 
-    with lanceio.translated(path, reading=True):
-        return dataset.to_table()
+    while (dataset := _latest(path)) is not None:
+        try:
+            with lanceio.translated(path, reading=True):
+                return dataset.to_table()
+        except IntegrityError:
+            newer = _latest(path)
+            if newer is not None and newer.version == dataset.version:
+                raise
+    return None
 
 
 def _latest(path: str) -> Any:

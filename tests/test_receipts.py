@@ -104,3 +104,22 @@ def test_a_drain_brings_deleted_receipts_back(lake: Lake) -> None:
     assert [kept.get(each.source_key) for each in held] == held
     assert len(kept.all()) == 2
     assert facts.source_fold(facts.pin(other.paths)).current.keys() == {each.source_key for each in kept.all()}
+
+
+def test_receipts_that_vacuum_removes_under_a_reader_are_read_anew(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(lake, range(3))
+    latest, met = receipts._latest, list[str]()
+
+    def overtaken(path: str) -> object:
+        dataset = latest(path)
+        if not met:
+            met.append("once")
+            append(lake, range(3, 4))
+            append(lake, range(4, 8))
+            maintain(MaintainOptions(paths=lake.paths, compact=False, index=False, retention_seconds=0))
+        return dataset
+
+    lake.put("a.json", atif("a", 2))
+    lake.ingest()
+    monkeypatch.setattr(receipts, "_latest", overtaken)
+    assert len(Receipts(lake.paths).all()) == 9

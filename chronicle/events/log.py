@@ -10,6 +10,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -215,7 +216,8 @@ class EventWriter:
         if self._feed is None:
             self._begin()
         assert self._feed is not None
-        self._feed.put(batch)
+        with self._removal_named():
+            self._feed.put(batch)
         self._rows += batch.num_rows
 
     def publish(self) -> Segment | None:
@@ -267,10 +269,21 @@ class EventWriter:
     def _finish(self) -> None:
         """End the segment and bring it to the disk, before any manifest names it."""
         assert self._feed is not None
-        version = self._feed.finish()
-        files.sync_tree(segment_path(self._store.events, self._id))
+        with self._removal_named():
+            version = self._feed.finish()
+            files.sync_tree(segment_path(self._store.events, self._id))
         self._feed = None
         self._written = Segment(self._id, version, self._rows, 0, True)
+
+    @contextmanager
+    def _removal_named(self) -> Iterator[None]:
+        """Raise StaleFence where files are gone while they are written: vacuum takes the fence before it removes any."""
+        try:
+            yield
+        except NotFoundError as error:
+            if not self._store.exists() or transitions.fence_of(self._store.manifest()) == self._fence:
+                raise
+            raise _removed(self._id) from error
 
     def _activate(self) -> None:
         """Become the active writer. When the answer is lost, doing it again is harmless."""
@@ -324,11 +337,7 @@ class EventWriter:
             if manifest is None or segment in manifest.segments:
                 return self._publication(manifest, segment)
             if not unseen.is_whole():
-                raise StaleFence(
-                    f"segment {segment.id} was removed by `maintain` before it could be shown",
-                    hint="run again: nothing of it was shown; give `maintain` a longer --retention",
-                    id=segment.id,
-                )
+                raise _removed(segment.id)
             shown = transitions.maintained(manifest, self._writer_id, lambda m, fence: self._publication(m, segment, fence))
             self._seen = manifest
             return shown
@@ -353,6 +362,14 @@ class EventWriter:
         after = transitions.publish(manifest, fence, segment)
         self._seen = manifest
         return after
+
+
+def _removed(segment_id: str) -> StaleFence:
+    return StaleFence(
+        f"segment {segment_id} was removed by `maintain` before it could be shown",
+        hint="run again: nothing of it was shown; give `maintain` a longer --retention",
+        id=segment_id,
+    )
 
 
 def _may_hide(manifest: Manifest, before: Manifest) -> bool:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import IntegrityError, NotFoundError, StaleFence
+from chronicle.events import log as log_module
 from chronicle.events import maintenance
 from chronicle.events.log import Ambient, RawEventLanceStore
 from chronicle.events.maintenance import INDEXED, LogMaintenance, index_name, level_of, next_group, plan
@@ -373,6 +374,32 @@ def test_a_live_writer_loses_its_segment_to_zero_retention_only_and_then_shows_n
     assert seqs(store) == [0, 1]
     store.append(events(1, 2))
     assert seqs(store) == [0, 1, 2]
+
+
+def test_a_writer_whose_files_are_removed_while_it_writes_is_told_why(tmp_path, monkeypatch):
+    store = log_at(tmp_path)
+    append_all(store, [1])
+    write, sync = lanceio._write, log_module.files.sync_tree
+
+    def vacuum():
+        store.maintain(compact=False, index=False, retention_seconds=0)
+
+    def while_writing(*given, **named):
+        write(*given, **named)
+        vacuum()
+        raise NotFoundError("what Lance says of a file that it cannot rename into a directory that is gone")
+
+    def while_syncing(path):
+        vacuum()
+        sync(path)
+
+    for place, name, made in ((lanceio, "_write", while_writing), (log_module.files, "sync_tree", while_syncing)):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, made)
+            with pytest.raises(StaleFence, match="removed by `maintain`"):
+                store.append(events(2, 5))
+    assert seqs(store) == [0]
+    assert lying(store) == visible(store)
 
 
 def test_a_writer_that_finds_the_mark_shows_nothing(tmp_path):
