@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 PROJECTOR = "chronicle"
 RECIPE = "chronicle: documents of current sources, first verified copy, columns as text with residual, 1"
-_CHUNK_BYTES = 8 << 20
 
 
 class Cursor(msgspec.Struct, kw_only=True):
@@ -103,7 +102,7 @@ class _Rebuild:
                 builder.add(story, ordinal)
             self.report.stories_replaced += len(stories)
             done += sum(len(story.turns) for story in stories)
-            if builder.bytes >= _CHUNK_BYTES:
+            if builder.is_full:
                 yield builder.batches()
                 self.options.progress(min(done, total), total)
         yield builder.batches()

@@ -38,7 +38,6 @@ from chronicle.storyline.store import StorylineLanceStore
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CHUNK_BYTES = 8 << 20
 _NO_LIMITS = Limits(1 << 62, 1 << 62)
 _SAMPLE_SEED = 7
 _MOST_ROWS = 20
@@ -133,7 +132,7 @@ class _Verify:
         builder = TableBuilder()
         for ordinal, story in self._stories(fold, rows):
             builder.add(story, ordinal)
-            if builder.bytes >= _CHUNK_BYTES:
+            if builder.is_full:
                 expected.add(builder.batches())
         expected.add(builder.batches())
         self.report.stories = len(expected.sums)

@@ -51,6 +51,9 @@ __all__ = [
 _PEER_ORIGIN = frozenset({"format", "schema_version"})
 """Keys of `origin` that the peer takes from others; with any other key it refuses to load the document."""
 
+_FULL_BYTES = 8 << 20
+_FULL_ROWS = 16384
+"""Short steps take more memory than their text says."""
 _MESSAGE_KINDS = {b'"': b"text", b"[": b"parts", b"n": b"null"}
 _EFFORT_KINDS = {b'"': b"text"} | {bytes([digit]): b"number" for digit in b"-0123456789"}
 _TURN_KINDS = {"user": b"dialogue", "system": b"internal"}
@@ -80,6 +83,11 @@ class TableBuilder:
         self._ordinals.append(storage_ordinal)
         self.rows += 1 + len(story.turns) + sum(len(turn.tool_calls) for turn in story.turns if turn.tool_calls)
         self.bytes += size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this is enough for one batch of each table: whoever goes on collecting pays with memory."""
+        return self.bytes >= _FULL_BYTES or self.rows >= _FULL_ROWS
 
     def batches(self) -> dict[str, pa.RecordBatch]:
         """The collected rows by table name, in the order in which they came; the builder is empty afterwards."""

@@ -243,3 +243,17 @@ def test_missing_and_disordered_rows_are_noticed() -> None:
     ):
         with pytest.raises(IntegrityError):
             list(tables.stories(*parts))
+
+
+def test_a_builder_is_full_by_its_text_or_by_its_rows() -> None:
+    builder = tables.TableBuilder()
+    builder.add(story(Turn(id=1, src="user", msg=b'"%b"' % (b"x" * tables._FULL_BYTES))), 0)
+    assert builder.is_full
+    builder.batches()
+    turns = [Turn(id=number, src="agent", msg=b'""') for number in range(1, 1001)]
+    added = 0
+    while not builder.is_full:
+        builder.add(story(*turns), added)
+        added += 1
+    assert (added - 1) * 1001 < tables._FULL_ROWS <= added * 1001
+    assert builder.bytes < tables._FULL_BYTES
