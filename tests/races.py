@@ -29,7 +29,6 @@ from tests.lake import tree
 from tests.laws.contents import atif
 from tests.process import REPOSITORY, chronicle, default_signals, environment
 
-MAINTENANCE = (("--retention", "7d"), ("--retention", "0"), ("--full", "--retention", "0"), ("--retention", "1s"))
 WON_OR_LOST = {0, 73}
 
 WRITER = """
@@ -72,6 +71,27 @@ for number in range(rounds):
         print("shown", name, flush=True)
     except ConflictError as error:
         print(error.kind, name, flush=True)
+"""
+
+
+TENDER = """
+import sys, time
+from chronicle.errors import ConflictError
+from chronicle.layout import DatasetPaths
+from chronicle.maintain import maintain
+from chronicle.options import MaintainOptions, RebuildOptions
+from chronicle.rebuild import rebuild
+paths, until, rounds = DatasetPaths(sys.argv[1], "d"), time.monotonic() + float(sys.argv[2]), 0
+while time.monotonic() < until:
+    tends = MaintainOptions(paths=paths, group=4, index_rows=20, retention_seconds=(7 * 86400, 0, 1, 0)[rounds % 4],
+                            full=rounds % 4 == 3, lease_seconds=2)
+    for verb, options in ((maintain, tends), (rebuild, RebuildOptions(paths=paths, lease_seconds=2))):
+        try:
+            verb(options)
+            print(verb.__name__, 0, flush=True)
+        except ConflictError as error:
+            print(verb.__name__, error.exit_code, flush=True)
+    rounds += 1
 """
 
 
@@ -176,13 +196,12 @@ class Race:
                 self.told(name, int(code))
 
     def commands(self, writers: int, seconds: float) -> None:
-        """So many calls of `chronicle ingest` at any time, for so long; maintenance and rebuilds, one after the other, beside."""
+        """So many calls of `chronicle ingest` at any time, for so long."""
         until = time.monotonic() + seconds
         threads = [threading.Thread(target=self._ingest_on, args=(number, until)) for number in range(writers)]
         with default_signals():  # only the main thread may set them
             for thread in threads:
                 thread.start()
-            self._tend(until)
             for thread in threads:
                 thread.join()
 
@@ -195,16 +214,12 @@ class Race:
             self.told(name, done.code, done.err)
             run += 1
 
-    def _tend(self, until: float) -> None:
-        """Maintain with and without retention, and rebuild, again and again."""
-        rounds = 0
-        while time.monotonic() < until:
-            for verb in (("maintain", *MAINTENANCE[rounds % len(MAINTENANCE)]), ("rebuild",)):
-                done = chronicle(*verb, "--lake", self.lake, "--dataset", "d", "--json", CHRONICLE_LEASE_SECONDS=2)
-                self.verbs[f"{verb[0]} {done.code}"] += 1
-                if done.code not in WON_OR_LOST:
-                    self.faults.append(f"{' '.join(verb)} ended with {done.code}: {done.err[-2000:]}")
-            rounds += 1
+    @contextmanager
+    def tended(self, seconds: float) -> Iterator[None]:
+        """Maintenance, with and without retention, and rebuilds, one after the other, for so long."""
+        process = self._start(TENDER, self.lake, seconds)
+        yield
+        self.verbs.update(f"{verb} {code}" for verb, code in _lines(process))
 
     def _start(self, code: str, *arguments: object) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -20,7 +20,7 @@ def race(root: Path, lake: str) -> dict[str, Any]:
     run = Race(root, lake, FILES)
     with run.writers(1, 1, "first"):
         pass  # the log is there
-    with run.producers(2, 10**6, SECONDS):
+    with run.producers(1, 10**6, SECONDS), run.tended(SECONDS):
         run.commands(WRITERS, SECONDS)
     assert run.codes[0] > WRITERS
     assert run.verbs["maintain 0"] > 1
