@@ -17,10 +17,11 @@ from chronicle.receipts import Receipts
 
 KEYS = [f"in/{number}" for number in range(4)]
 CONTENTS = [f"{number:032x}" for number in range(4)]
+Told = tuple[str, SourceRef]
 
 
 @st.composite
-def told(draw: st.DrawFn) -> tuple[str, SourceRef]:
+def told(draw: st.DrawFn) -> Told:
     """A `source.closed`, a `source.bound` or a note, of few keys and contents; contents may continue others, in a circle too."""
     kind = draw(st.sampled_from(["source.closed", "source.bound", SEEN]))
     ref = SourceRef(
@@ -40,7 +41,7 @@ def told(draw: st.DrawFn) -> tuple[str, SourceRef]:
 @settings(max_examples=12, deadline=None)
 @given(batches=st.lists(st.lists(told(), min_size=1, max_size=6), max_size=4), last=st.lists(told(), max_size=3))
 @pytest.mark.parametrize("few", [0, 64], ids=["sorted", "searched"])
-def test_answers_are_those_of_the_whole_fold(few: int, batches: list, last: list) -> None:
+def test_answers_are_those_of_the_whole_fold(few: int, batches: list[list[Told]], last: list[Told]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(receipts, "_FEW", few)
         paths = DatasetPaths(str(Path(folder) / "lake"), "d")

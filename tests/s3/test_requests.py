@@ -5,6 +5,7 @@ from __future__ import annotations
 from chronicle.ingest import ingest
 from chronicle.layout import DatasetPaths
 from chronicle.options import IngestOptions
+from tests import biglog
 from tests.laws.contents import atif
 from tests.s3.conftest import Place
 from tests.s3.proxy import Proxy
@@ -50,3 +51,26 @@ def test_a_run_without_news_asks_little(place: Place, between: Proxy) -> None:
     assert ingest(options).files_opened == 0
     assert {method for method, _ in between.log} <= {"GET", "HEAD"}
     assert len(between.log) <= 18, "not one for each object"
+
+
+def requests_of_a_run(place: Place, between: Proxy, segments: int, pieces: list[int]) -> tuple[int, int]:
+    """Of one run over one new file, in a log of so many segments with receipts in such pieces: (for facts, for receipts)."""
+    lake = f"lake{segments}"
+    paths = DatasetPaths(f"{place.uri}/{lake}", "d")
+    place.put(f"{lake}/events/d/events.lance/_manifest.json", biglog.announced(segments))
+    biglog.receive(paths, pieces)
+    place.put(f"in{segments}/a.json", atif(f"s{segments}", 3))
+    between.log.clear()
+    report = ingest(IngestOptions(paths=paths, sources=(f"{place.uri}/in{segments}/a.json",)))
+    assert (report.ingested, report.fact_version) == (1, segments + 1)
+    facts = [path for _, path in between.log if "events.lance" in path]
+    return len(facts), len([path for _, path in between.log if "receipts" in path])
+
+
+def test_requests_of_a_run_do_not_grow_with_the_log(place: Place, between: Proxy) -> None:
+    small, large = [8, 2], [512, 256, 128, 64, 32, 8]
+    few = requests_of_a_run(place, between, sum(small), small)
+    many = requests_of_a_run(place, between, sum(large), large)
+    print("requests of a run over one file, for (facts, receipts):", {sum(small): few, sum(large): many})
+    assert many[0] == few[0]
+    assert many[1] - few[1] <= 2 * (len(large) - len(small)), "two for each piece, of which there are log2 of the runs"
