@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
@@ -18,26 +18,30 @@ import msgspec
 
 from chronicle.errors import IntegrityError, StorageError, UsageError
 from chronicle.layout import TABLES
+from chronicle.statement import behind_explain, check, check_reads, one_line, refused, wrong
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 4096
-ALLOWED = "a query is one SELECT over runs, steps and tool_calls"
-TABLE_FUNCTIONS = frozenset(
-    {"range", "generate_series", "generate_subscripts", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
-    | {"histogram", "histogram_values", "summary", "regexp_split_to_table"}
-)
-"""What may stand in FROM with parentheses behind it. Others read files, settings or statements out of text."""
-REFUSED_FUNCTIONS = frozenset(["current_setting", "getvariable", "write_log", "sleep_ms", "pg_sleep"])
-REFUSED_SCHEMAS = frozenset({"pg_catalog"})
-"""Settings stand there too."""
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(i?)B\Z", re.IGNORECASE)
-_LEADING = frozenset({"explain", "analyze", "verbose"})
+_MACROS = (
+    "json_text(json, pointer) AS TRY(json_extract_string(json, pointer))",
+    "json_number(json, pointer) AS CASE WHEN isfinite(TRY_CAST(TRY(json_extract_string(json, pointer)) AS DOUBLE)) "
+    "THEN TRY_CAST(TRY(json_extract_string(json, pointer)) AS DOUBLE) END",
+    "json_items(json, pointer) AS coalesce(TRY(json_extract_string(json_extract(json, pointer), '$[*]')), [])",
+)
+"""For JSON in text columns (docs/questions.md): what is no JSON, or not there, is NULL and stops nothing."""
 
 Tables = Mapping[str, Any]
-"""Arrow tables, Arrow readers or Lance datasets by table name."""
+"""Arrow tables or Lance datasets by table name."""
+Watch = Callable[[float | None], None]
+"""Told the seconds that a piece of work may take when it begins, and None when it ends."""
 T = TypeVar("T")
+
+
+def nobody_watches(seconds: float | None) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +50,20 @@ class Bounds:
 
     seconds: float = 300.0
     memory: str = "2GB"
-    bytes: int = 4 << 30
+    rows: int | None = None
+    """It ends behind so many rows, without an error."""
+    max_bytes: str = "4GB"
     """Of all rows that it gives, as Arrow lays them out."""
 
     @property
     def memory_bytes(self) -> int:
         """`memory` as a number. Raises UsageError where it is no size."""
         return size(self.memory, "memory")
+
+    @property
+    def row_bytes(self) -> int:
+        """`max_bytes` as a number. Raises UsageError where it is no size."""
+        return size(self.max_bytes, "max-bytes")
 
 
 def size(text: str, what: str) -> int:
@@ -64,62 +75,14 @@ def size(text: str, what: str) -> int:
     return int(float(match[1]) * base ** ("KMGT".index(match[2].upper()) + 1))
 
 
-def check(sql: str) -> None:
-    """Raise UsageError where a text is not exactly one statement that only reads: SELECT, or EXPLAIN of one."""
-    statement = _single(sql)
-    kind = statement.type.name
-    if kind == "EXPLAIN":
-        return check(_explained(sql))
-    if kind != "SELECT":
-        raise refused(f"a statement of type {kind}")
-    if statement.named_parameters:
-        raise UsageError("SQL refused: a parameter without a value", hint="write the value into the statement", kind="sql")
-    return None
-
-
-def refused(what: str) -> UsageError:
-    """The error for a statement that is not run."""
-    return UsageError(f"SQL refused: {what}", hint=ALLOWED, kind="sql")
-
-
-def _single(sql: str) -> Any:
-    import duckdb
-
-    try:
-        statements = duckdb.extract_statements(sql)
-    except duckdb.Error as error:
-        raise wrong(error) from error
-    if len(statements) != 1:
-        raise refused(f"{len(statements)} statements" if statements else "no statement")
-    return statements[0]
-
-
-def _explained(sql: str) -> str:
-    """The statement behind EXPLAIN and its options: with ANALYZE it would run, whatever it is."""
-    import duckdb
-
-    text = sql.encode()
-    starts = [at for at, kind in duckdb.tokenize(sql) if kind != duckdb.token_type.comment]
-    words = [text[at:end].decode("utf-8", "replace").split("--")[0].split("/*")[0].strip().lower() for at, end in _spans(starts)]
-    at = next(number for number, word in enumerate(words) if word not in _LEADING)
-    if words[at] == "(" and words[at + 1] in {"format", "analyze", "verbose"}:
-        at = words.index(")", at) + 1
-    if at >= len(starts):
-        raise refused("no statement behind EXPLAIN")
-    return text[starts[at] :].decode()
-
-
-def _spans(starts: list[int]) -> Iterator[tuple[int, int | None]]:
-    yield from zip(starts, [*starts[1:], None], strict=True)
-
-
 class Sandbox:
     """One connection over the three tables. Use it as a context manager, or close it."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: Bounds, watch: Watch = nobody_watches) -> None:
         import duckdb
 
-        _ = bounds.memory_bytes
+        _ = bounds.memory_bytes, bounds.row_bytes
+        self._watch = watch
         self._left = bounds.seconds
         self._bounds = bounds
         self._spill = TemporaryDirectory(prefix="chronicle-query-")
@@ -142,33 +105,42 @@ class Sandbox:
             parts = []
             for number, (dataset, tables) in enumerate(sources):
                 name = f"_{table}_{number}"
-                self._connection.register(name, tables[table])
+                self._connection.register(name, _scannable(tables[table]))
                 column = f", {literal(dataset)} AS dataset" if dataset else ""
                 parts.append(f"SELECT *{column} FROM {name}")
             self._connection.execute(f"CREATE TEMP VIEW {table} AS {' UNION ALL BY NAME '.join(parts)}")
+        for macro in _MACROS:
+            self._connection.execute(f"CREATE TEMP MACRO {macro}")
         for setting in ("TimeZone = 'UTC'", "enable_external_access = false", "lock_configuration = true"):
             self._connection.execute(f"SET {setting}")
 
     def select(self, sql: str) -> pa.RecordBatchReader:
         """Begin a statement that `check` has taken. Raises UsageError for one that reads from what it may not."""
-        self._inspect(sql)
+        check_reads(self.serialized(behind_explain(sql)))
         # `execute` would make all rows before the first can be read; a relation makes them as they are read.
         reader: pa.RecordBatchReader = self.call(lambda: self._connection.sql(sql).to_arrow_reader(BATCH_ROWS))
         return reader
 
+    def serialized(self, sql: str) -> str:
+        """DuckDB's syntax tree of one SELECT, as JSON. Raises UsageError where it has none."""
+        text = str(self.call(lambda: self._connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall())[0][0])
+        if not text.startswith('{"error":false'):
+            raise refused("it has no syntax tree")
+        return text
+
     def tree(self, sql: str) -> Any:
-        """DuckDB's syntax tree of one SELECT. Raises UsageError where it has none."""
-        found = self.call(lambda: self._connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall())
-        parsed = msgspec.json.decode(found[0][0])
-        if parsed.get("error", True) or len(parsed["statements"]) != 1:
-            raise refused(str(parsed.get("error_message", "no single statement")))
-        return parsed["statements"][0]["node"]
+        """The same as a value: the node of its SELECT. Raises UsageError where it has none, or a very deep one."""
+        try:
+            return msgspec.json.decode(self.serialized(sql))["statements"][0]["node"]
+        except RecursionError as error:
+            raise refused("it is nested too deeply") from error
 
     def call(self, work: Callable[[], T]) -> T:
         """Run a piece of the query, interrupt it when the time is used up, and say its errors in our words."""
         if self._left <= 0:
-            raise self.stopped()
+            raise too_much_time(self._bounds)
         began = time.monotonic()
+        self._watch(self._left)
         # DuckDB looks for signals now and then only: it works on a thread of its own, and this one waits for both.
         running = self._worker.submit(work)
         late = False
@@ -182,6 +154,7 @@ class Sandbox:
         finally:
             self._interrupt(running)
             self._left -= time.monotonic() - began
+            self._watch(None)
 
     def close(self) -> None:
         """Stop what runs; nothing happens the second time."""
@@ -195,34 +168,20 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _inspect(self, sql: str) -> None:
-        while _single(sql).type.name == "EXPLAIN":
-            sql = _explained(sql)
-        for node in _nodes(self.tree(sql)):
-            _check_node(node)
-
     def _interrupt(self, running: Future[T]) -> None:
         """Stop a piece that has not ended."""
         while not running.done():
             self._connection.interrupt()  # lost when the statement had not begun yet, so again
             wait([running], 0.1)
 
-    def stopped(self) -> UsageError:
-        """The error of a statement whose time is used up."""
-        return UsageError(
-            f"query stopped after {self._bounds.seconds:g} seconds", hint="narrow it, or raise --timeout", kind="stopped"
-        )
-
     def _translated(self, error: Exception, late: bool) -> UsageError | StorageError | IntegrityError:
         from chronicle.storage import lanceio
 
         if late or isinstance(error, self._duckdb.InterruptException):
-            return self.stopped()
+            return too_much_time(self._bounds)
         text = str(error)
         if isinstance(error, self._duckdb.OutOfMemoryException) or "Out of Memory Error" in text:
-            return UsageError(
-                f"query stopped: it needs more than {self._bounds.memory}", hint="narrow it, or raise --memory", kind="stopped"
-            )
+            return too_much_memory(self._bounds)
         if lanceio.is_outage(text):
             return StorageError("the object store does not answer", hint="run again when it does", transient=True)
         if "External error" in text:  # Arrow's word for what Lance could not read
@@ -234,41 +193,104 @@ class Sandbox:
         return wrong(error)
 
 
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """All objects of a syntax tree, without recursion: statements may be nested deeply."""
-    pending = [tree]
-    while pending:
-        at = pending.pop()
-        if isinstance(at, dict):
-            yield at
-            pending += at.values()
-        elif isinstance(at, list):
-            pending += at
+class QueryResult:
+    """Rows of a query, read while DuckDB makes them. Use it as a context manager, or read it to its end."""
+
+    def __init__(self, sandbox: Sandbox, reader: pa.RecordBatchReader, bounds: Bounds, warnings: Sequence[str] = ()) -> None:
+        self._sandbox = sandbox
+        self._reader = reader
+        self._bounds = bounds
+        self.warnings = list(warnings)
+        """Sentences about tables that are missing or stale."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+        return self._reader.schema
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns, in order; a name may repeat."""
+        return list(self._reader.schema.names)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at most as many as the bounds say. Raises UsageError where the query fails or hits a bound."""
+        left, room = self._bounds.rows, self._bounds.row_bytes
+        try:
+            while left is None or left > 0:
+                batch = self._sandbox.call(lambda: next(self._reader, None))
+                if batch is None:
+                    return
+                batch = batch if left is None else batch.slice(0, left)
+                left = None if left is None else left - batch.num_rows
+                room -= batch.nbytes
+                if room < 0:
+                    raise UsageError(
+                        f"query stopped: its rows hold more than {self._bounds.max_bytes}",
+                        hint="narrow it, or raise --max-bytes",
+                        kind="stopped",
+                    )
+                yield batch
+        finally:
+            self.close()
+
+    def to_table(self) -> pa.Table:
+        """All rows at once. Raises as `batches` does."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self.batches(), self.schema)
+
+    def to_pandas(self) -> Any:
+        """All rows as a pandas DataFrame. Raises as `batches` does."""
+        return self.to_table().to_pandas()
+
+    def close(self) -> None:
+        """Stop the query and free what it holds."""
+        self._sandbox.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def _check_node(node: dict[str, Any]) -> None:
-    if node.get("type") == "TABLE_FUNCTION":
-        name = str(node["function"].get("function_name")).lower()
-        if name not in TABLE_FUNCTIONS:
-            raise refused(f"the table function {name}")
-    if node.get("class") == "FUNCTION" and str(node.get("function_name")).lower() in REFUSED_FUNCTIONS:
-        raise refused(f"the function {node['function_name']}")
-    if node.get("type") == "BASE_TABLE" and str(node.get("schema_name")).lower() in REFUSED_SCHEMAS:
-        raise refused(f"tables of {node['schema_name']}")
+def run(
+    sql: str, sources: list[tuple[str, Tables]], bounds: Bounds, warnings: Sequence[str] = (), watch: Watch = nobody_watches
+) -> QueryResult:
+    """Run one SELECT over given tables: pairs of a dataset name and its tables. No name (``): no column `dataset`.
+
+    Raises UsageError for a statement that is refused or wrong, or a bound that was hit (kind `stopped`); IntegrityError
+    where tables do not read.
+    """
+    check(sql)
+    sandbox = Sandbox(bounds, watch)
+    try:
+        sandbox.offer(sources)
+        reader = sandbox.select(sql)
+    except BaseException:
+        sandbox.close()
+        raise
+    return QueryResult(sandbox, reader, bounds, warnings)
 
 
-def wrong(error: Exception) -> UsageError:
-    """The error of a statement that DuckDB does not take."""
-    text = one_line(str(error))
-    hint = ALLOWED
-    if "TIMESTAMPTZ_NS" in text:
-        hint = "cast time stamps for arithmetic: CAST(timestamp AS TIMESTAMPTZ)"
-    return UsageError(f"SQL does not run: {text}", hint=hint, kind="sql")
+def _scannable(table: Any) -> Any:
+    """A table as DuckDB may have it."""
+    if not hasattr(table, "scanner"):
+        return table
+    from chronicle.storyline.scans import Scanned
+
+    return Scanned(table)
 
 
-def one_line(text: str) -> str:
-    """DuckDB's message without the picture of the statement below it."""
-    return " ".join(text.split("\n\nLINE ")[0].split())
+def too_much_time(bounds: Bounds) -> UsageError:
+    """The error of a statement whose time is used up."""
+    return UsageError(f"query stopped after {bounds.seconds:g} seconds", hint="narrow it, or raise --timeout", kind="stopped")
+
+
+def too_much_memory(bounds: Bounds) -> UsageError:
+    """The error of a statement that needs more memory than it may have."""
+    return UsageError(f"query stopped: it needs more than {bounds.memory}", hint="narrow it, or raise --memory", kind="stopped")
 
 
 def literal(value: str) -> str:

@@ -7,11 +7,12 @@ Library modules are imported inside the verbs, so that `chronicle --help` loads 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from chronicle.command import Call, Count, Seconds, Verbs, verb
+from chronicle import asking
+from chronicle.command import Call, Count, Verbs, verb
 from chronicle.console import Lines
 from chronicle.errors import InputError, NotFoundError, UsageError
 
@@ -65,16 +66,8 @@ FROM_ROW = click.Option(
     ["--from-row"], type=Count(min=0), default=0, show_default=True, metavar="N", help="Begin at this row of the log."
 )
 LIMIT = click.Option(["--limit"], type=Count(min=0), metavar="N", help="At most this many.")
-SQL = click.Argument(["sql"], metavar="SQL")
-TIMEOUT = click.Option(
-    ["--timeout"], type=Seconds(min=0), default=300.0, show_default=True, metavar="S", help="Stop after so many seconds."
-)
-MEMORY = click.Option(["--memory"], default="2GB", show_default=True, metavar="M", help="Memory that the query may use.")
-ROW_FORMAT = click.Option(
-    ["--format"],
-    type=click.Choice(("table", "jsonl", "csv", "parquet")),
-    help="How to print rows; a table on a terminal, else JSON lines.",
-)
+TEXT = click.Argument(["text"], metavar="TEXT-OR-ID")
+WORDS = click.Option(["--words"], is_flag=True, help="Look for words also where TEXT is an id.")
 IN = click.Argument(["source"], metavar="IN")
 OUT = click.Argument(["target"], metavar="OUT")
 FROM = click.Option(["from_", "--from"], required=True, metavar="F", help="Format of IN: atif, openai_msg, storyline.")
@@ -286,30 +279,7 @@ def replay(call: Call, session: str | None, from_row: int, limit: int | None) ->
             lines.add(one_line(record.text))
 
 
-@verb(app, "query", SQL, LIMIT, TIMEOUT, MEMORY, ROW_FORMAT, on="lake")
-def query(call: Call, sql: str, limit: int | None, timeout: float, memory: str, format: str | None) -> None:
-    """Ask the tables with SQL.
-
-    One SELECT over runs, steps and tool_calls; over a whole lake (no --dataset, or an empty one) they have a column
-    `dataset`.
-    """
-    from chronicle.options import QueryOptions
-    from chronicle.query import query as run
-    from chronicle.rows import write_rows
-
-    dataset = call.settings.dataset or None
-    asked = QueryOptions(lake=call.lake, sql=sql, dataset=dataset, limit=limit, timeout_seconds=timeout, memory=memory)
-    try:
-        found = run(asked)
-    except UsageError as error:
-        if dataset is not None and 'column "dataset" not found' in error.message:
-            error.hint = "only a query over the whole lake has the column `dataset`: add --dataset ''"
-        raise
-    with found as result:
-        for warning in result.warnings:
-            call.console.note(f"warning: {warning}")
-        shown = format or ("table" if call.console.for_people else "jsonl")
-        write_rows(shown, result.schema, result.batches(), call.console)
+verb(app, "query", *asking.FLAGS, on="lake or files")(asking.query)
 
 
 @verb(app, "convert", IN, OUT, FROM, CONVERT_TO, STRICT, RESIDUAL, PROFILE, on=None, changes=True)

@@ -12,8 +12,8 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
 
-Subject = Literal["dataset", "lake", "whole lake"] | None
+Subject = Literal["dataset", "lake", "whole lake", "lake or files"] | None
 _LAKE = click.Option(["--lake"], metavar="URI", help="Where the lake is: a directory, or s3://bucket/prefix.")
 _DATASET = click.Option(["--dataset"], metavar="NAME", help="Name of the dataset in the lake.")
 _JSON = click.Option(["--json"], is_flag=True, help="Print one JSON document, on a terminal too.")
@@ -82,6 +82,8 @@ class Call:
     console: Console
     settings: Settings
     dry_run: bool = False
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """The flags of all verbs as they stood on the command line; None for those that did not."""
 
     @property
     def paths(self) -> DatasetPaths:
@@ -93,6 +95,13 @@ class Call:
         """The lake as an absolute path. Raises UsageError when none is given."""
         return self.settings.lake_path()
 
+    def check_place(self, on: Subject) -> None:
+        """Raise UsageError or ConfigError where the place that a verb works on cannot be one."""
+        if on == "dataset" or (on == "lake" and self.settings.dataset):
+            _ = self.paths
+        if Path(self.lake).is_file():  # no object store's path is one
+            raise ConfigError(f"the lake path {self.lake} is a file", hint="name a directory")
+
 
 Verb = Callable[..., "Report | None"]
 
@@ -103,7 +112,7 @@ def verb(
     """Register a function of (call, own flags) as verb `name` of a group; its docstring is the help.
 
     `on`: whether the verb needs a dataset, a lake (then --dataset narrows it), the whole lake (whatever dataset the
-    settings name), or neither. `changes`: it changes
+    settings name), a lake unless it is given files (it checks that itself), or neither. `changes`: it changes
     something, so it takes --dry-run. A report that it returns is shown and decides the exit code; where the verb changes
     a dataset it is kept there too, unless `keeps` is false because the function does that itself.
     """
@@ -137,9 +146,9 @@ def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Su
         anonymous=given.s3.anonymous,
         single_writer=given.single_writer,
     )
-    call = Call(Console(json=bool(said["json"]), quiet=bool(said["quiet"])), given, bool(said.get("dry_run")))
-    if on:  # before anything slow
-        _check_place(call, on)
+    call = Call(Console(json=bool(said["json"]), quiet=bool(said["quiet"])), given, bool(said.get("dry_run")), said)
+    if on and on != "lake or files":  # before anything slow
+        call.check_place(on)
     began = time.monotonic()
     report = function(call, **own)
     if report is None:
@@ -149,14 +158,6 @@ def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Su
         reports.keep(report, call.paths)
     call.console.report(report)
     click.get_current_context().exit(report.exit_code())
-
-
-def _check_place(call: Call, on: Subject) -> None:
-    """Raise UsageError or ConfigError where the place that a verb works on cannot be one."""
-    if on == "dataset" or (on == "lake" and call.settings.dataset):
-        _ = call.paths
-    if Path(call.lake).is_file():  # no object store's path is one
-        raise ConfigError(f"the lake path {call.lake} is a file", hint="name a directory")
 
 
 def main(app: click.Command, arguments: Sequence[str] | None = None) -> int:

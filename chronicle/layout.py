@@ -118,6 +118,11 @@ def generation_path(storyline: str, generation: str, table: str) -> str:
     return f"{storyline}/generations/{check_id(generation, 'table generation')}/{table}.lance"
 
 
+def last_state_path(storyline: str, generation: str) -> str:
+    """What was visible last of a generation, written when another one takes its place."""
+    return f"{storyline}/generations/{check_id(generation, 'table generation')}/last.json"
+
+
 def objects_path(storyline: str) -> str:
     """Content-addressed blobs of a Storyline store."""
     return f"{storyline}/objects.lance"

@@ -146,12 +146,33 @@ class VerifyOptions:
 class QueryOptions:
     """One SELECT over `runs`, `steps`, `tool_calls`."""
 
-    lake: str
     sql: str
+    lake: str = ""
     dataset: str | None = None
+    """None: all datasets of the lake, with a column `dataset`."""
+    files: tuple[str, ...] = ()
+    """Sources to ask instead of a lake, as `ingest` takes them."""
     limit: int | None = None
     timeout_seconds: float = 300.0
     memory: str = "2GB"
+    max_bytes: str = "4GB"
+    """Of all rows that come out."""
+    max_source_bytes: int = 2 << 30
+    """Limit of one file after decompression."""
+    max_ratio: int = 200
+    """Limit of the decompression ratio."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindOptions:
+    """Where an id or words are, in a dataset or a whole lake."""
+
+    lake: str
+    text: str
+    dataset: str | None = None
+    words: bool = False
+    """Look for words also where the text is an id."""
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

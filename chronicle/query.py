@@ -1,94 +1,91 @@
 """query: one SELECT over `runs`, `steps` and `tool_calls`, in DuckDB (design 5.2, 8).
 
-The statement comes from anybody, so DuckDB is shut in: one statement of type SELECT, no file, network or extension, no
-variable of this process as a table, bounded memory and time. Rows come in a stream.
+The tables are those of a dataset, of all datasets of a lake with a column `dataset`, or of files that no lake holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from chronicle.bounded import Bounds, Sandbox, Tables, check
+from chronicle import bounded
+from chronicle.bounded import Bounds, QueryResult, Tables, Watch, nobody_watches
 from chronicle.discovery import Location, places_with_tables
+from chronicle.errors import ChronicleError
 from chronicle.layout import TABLES
 from chronicle.options import QueryOptions
+from chronicle.statement import check
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-class QueryResult:
-    """Rows of a query, read while DuckDB makes them. Use it as a context manager, or read it to its end."""
-
-    def __init__(self, connection: Sandbox, reader: pa.RecordBatchReader, limit: int | None, warnings: list[str]) -> None:
-        self._connection = connection
-        self._reader = reader
-        self._limit = limit
-        self.warnings = warnings
-        """Sentences about tables that are missing."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the rows."""
-        return self._reader.schema
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the columns, in order; a name may repeat."""
-        return list(self._reader.schema.names)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, at most as many as the limit says. Raises UsageError where the query fails or hits a bound."""
-        left = self._limit
-        try:
-            while left is None or left > 0:
-                batch = self._connection.call(lambda: next(self._reader, None))
-                if batch is None:
-                    return
-                batch = batch if left is None else batch.slice(0, left)
-                left = None if left is None else left - batch.num_rows
-                yield batch
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """Stop the query and free what it holds."""
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def query(options: QueryOptions) -> QueryResult:
-    """Run one SELECT over the tables of a dataset, or of all datasets of a lake with a column `dataset`.
-
-    Raises UsageError for a statement that is refused or wrong, or a bound that was hit (kind `stopped`); NotFoundError
-    where there is no such dataset, or no tables; IntegrityError where tables do not read.
-    """
-    check(options.sql)  # before the tables are opened: a wrong statement is told at once
-    places, warnings = places_with_tables(options.lake, options.dataset)
-    named = options.dataset is None
-    return run(options, [(place.name if named else "", _tables(place)) for place in places], warnings)
-
-
-def run(options: QueryOptions, sources: list[tuple[str, Tables]], warnings: list[str] | None = None) -> QueryResult:
-    """Run a query over given tables: pairs of a dataset name and its tables. No name (``): no column `dataset`."""
-    connection = Sandbox(Bounds(seconds=options.timeout_seconds, memory=options.memory))
-    try:
-        connection.offer(sources)
-        reader = connection.select(options.sql)
-    except BaseException:
-        connection.close()
-        raise
-    return QueryResult(connection, reader, options.limit, warnings or [])
-
-
-def _tables(place: Location) -> Tables:
+    from chronicle.cell import Channel
+    from chronicle.console import Console
     from chronicle.storyline.source import StorylineDataSource
 
-    source = StorylineDataSource.open(place.storyline)
-    return {table: getattr(source, table) for table in TABLES}
+__all__ = ["QueryResult", "bounds_of", "query"]
+
+
+def query(options: QueryOptions, watch: Watch = nobody_watches) -> QueryResult:
+    """Run one SELECT over the tables of a dataset, of a lake, or of files.
+
+    Raises UsageError for a statement that is refused or wrong, or a bound that was hit (kind `stopped`); NotFoundError
+    where there is no such dataset or file, or no tables; InputError for a file that does not read; IntegrityError where
+    tables do not read.
+    """
+    check(options.sql)  # before the tables are opened: a wrong statement is told at once
+    if options.files:
+        from chronicle.reading import Limits
+        from chronicle.sourcetables import tables_of
+
+        tables, warnings = tables_of(options.files, Limits(options.max_source_bytes, options.max_ratio))
+        return bounded.run(options.sql, [("", tables)], bounds_of(options), warnings, watch)
+    places, warnings = places_with_tables(options.lake, options.dataset)
+    sources: list[tuple[str, Tables]] = []
+    stale = []
+    for place in places:
+        source = _opened(place)
+        sources.append((place.name if options.dataset is None else "", {table: getattr(source, table) for table in TABLES}))
+        stale += _staleness(place, source)
+    if stale:
+        warnings = [*warnings, f"not from all facts: {', '.join(stale)}; run `chronicle rebuild`"]
+    return bounded.run(options.sql, sources, bounds_of(options), warnings, watch)
+
+
+def print_rows(options: QueryOptions, format: str, console: Console) -> None:
+    """Run a query in a process of its own and write its rows on standard output. Raises as `query` does."""
+    from chronicle import cell
+
+    bounds = bounds_of(options)
+    _ = bounds.memory_bytes, bounds.row_bytes  # told without a process
+    cell.run(f"{__name__}:_print_here", options, format, console.quiet, bounds=bounds, note=console.note)
+
+
+def _print_here(channel: Channel, options: QueryOptions, format: str, quiet: bool) -> None:
+    from chronicle.console import Console
+    from chronicle.rows import write_rows
+
+    with query(options, channel.watch) as result:
+        for warning in result.warnings:
+            channel.note(f"warning: {warning}")
+        write_rows(format, result.schema, result.batches(), Console(quiet=quiet))
+
+
+def bounds_of(options: QueryOptions) -> Bounds:
+    """What the statement of a query may use."""
+    return Bounds(seconds=options.timeout_seconds, memory=options.memory, rows=options.limit, max_bytes=options.max_bytes)
+
+
+def _opened(place: Location) -> StorylineDataSource:
+    from chronicle.storyline.source import StorylineDataSource
+
+    return StorylineDataSource.open(place.storyline)
+
+
+def _staleness(place: Location, source: StorylineDataSource) -> list[str]:
+    """The dataset and by how much its tables are behind its facts; nothing where they are not, or nobody can say."""
+    from chronicle.events.log import RawEventLanceStore
+    from chronicle.stats import FRESH, freshness
+
+    try:
+        found = freshness(source, RawEventLanceStore(place.events).manifest())
+    except ChronicleError:
+        return []  # tables without a log that reads are still tables
+    return [] if found == FRESH else [f"{place.name} ({found})"]

@@ -23,8 +23,15 @@ TABLE_ROWS = 1_000
 Batches = Iterable["pa.RecordBatch"]
 
 
+def check_place(format: str) -> None:
+    """Raise UsageError where standard output is no place for a format."""
+    if format == "parquet" and sys.stdout.isatty():
+        raise UsageError("Parquet is not for a terminal", hint="write it to a file: … --format parquet > rows.parquet")
+
+
 def write_rows(format: str, schema: pa.Schema, batches: Batches, console: Console) -> None:
-    """Write record batches of a schema in one of FORMATS. Raises UsageError for Parquet on a terminal."""
+    """Write record batches of a schema in one of FORMATS. Raises UsageError as `check_place` does."""
+    check_place(format)
     _WRITERS[format](schema, batches, console)
 
 
@@ -81,8 +88,6 @@ def _csv(schema: pa.Schema, batches: Batches, console: Console) -> None:
 
 
 def _parquet(schema: pa.Schema, batches: Batches, console: Console) -> None:
-    if sys.stdout.isatty():
-        raise UsageError("Parquet is not for a terminal", hint="write it to a file: … --format parquet > rows.parquet")
     import pyarrow.parquet as parquet
 
     pipe = _Pipe()

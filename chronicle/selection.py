@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from chronicle.bounded import Bounds, Sandbox, check, refused
+from chronicle.bounded import Bounds, Sandbox, Watch, nobody_watches
 from chronicle.errors import UsageError
 from chronicle.layout import TABLES
+from chronicle.statement import check, refused
 
 if TYPE_CHECKING:
+    from chronicle.cell import Channel
+    from chronicle.storyline.current import Snapshot
     from chronicle.storyline.source import StorylineDataSource
 
 _HINT = "write a condition over the columns of runs, like session_id LIKE 'eval-%'"
@@ -18,11 +21,31 @@ def selected(source: StorylineDataSource, expression: str, bounds: Bounds) -> li
     """Document ids of the runs for which a SQL expression holds, in storage order.
 
     The expression sees the columns of `runs`, and subqueries all three tables. Raises UsageError where it is not one
-    expression, does not run, or hits a bound (kind `stopped`); IntegrityError where tables do not read.
+    expression, does not run, or hits a bound (kind `stopped`); IntegrityError where tables do not read. It is evaluated in a
+    process of its own, over the state that the source has pinned.
     """
+    from chronicle import cell
+
+    work = f"{__name__}:_select_there"
+    found = cell.run(work, source.root, source.snapshot, expression, bounds, bounds=bounds, note=_silent)
+    return list(found)
+
+
+def _silent(text: str) -> None:
+    """Nothing is said here."""
+
+
+def _select_there(channel: Channel, root: str, snapshot: Snapshot, expression: str, bounds: Bounds) -> list[str]:
+    from chronicle.storyline.source import StorylineDataSource
+
+    return evaluated(StorylineDataSource.at(root, snapshot), expression, bounds, channel.watch)
+
+
+def evaluated(source: StorylineDataSource, expression: str, bounds: Bounds, watch: Watch = nobody_watches) -> list[str]:
+    """What `selected` gives, worked out in this process: what a single function takes is not bounded."""
     sql = f"SELECT document_id FROM runs WHERE (\n{expression}\n)"
     check_expression(expression)
-    with Sandbox(bounds) as sandbox:
+    with Sandbox(bounds, watch) as sandbox:
         sandbox.offer([("", {table: getattr(source, table) for table in TABLES})])
         # A place for one expression in any grammar: without parentheses even a SELECT does not fit.
         if not (

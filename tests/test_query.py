@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from chronicle.bounded import Bounds, run
 from chronicle.errors import NotFoundError, UsageError
 from chronicle.formats.story import Agent, StorylineDocument, ToolCall, Turn
 from chronicle.layout import DatasetPaths
 from chronicle.options import QueryOptions
 from chronicle.projection.tables import TableBuilder
-from chronicle.query import QueryResult, query, run
+from chronicle.query import QueryResult, query
 from chronicle.storyline.store import StorylineLanceStore
 
 
@@ -205,9 +206,9 @@ def test_what_is_missing_is_said(options: QueryOptions, tmp_path: Path) -> None:
         ask(options, "SELECT 1", dataset="../x")
 
 
-def test_tables_may_come_from_elsewhere(options: QueryOptions) -> None:
+def test_tables_may_come_from_elsewhere() -> None:
     tables = {name: pa.table({"a": [1, 2]}) for name in ("runs", "steps", "tool_calls")}
-    result = run(replace(options, sql="SELECT max(dataset) AS d, sum(a) AS s FROM steps"), [("a", tables), ("it's", tables)])
+    result = run("SELECT max(dataset) AS d, sum(a) AS s FROM steps", [("a", tables), ("it's", tables)], Bounds())
     assert rows(result) == [{"d": "it's", "s": 6}]
 
 

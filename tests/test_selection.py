@@ -7,7 +7,7 @@ import pytest
 from chronicle.bounded import Bounds
 from chronicle.errors import UsageError
 from chronicle.layout import DatasetPaths
-from chronicle.selection import selected
+from chronicle.selection import evaluated, selected
 from chronicle.storyline.source import StorylineDataSource
 from tests.test_query import story, tabled
 
@@ -36,7 +36,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> StorylineDataSource:
     ],
 )
 def test_in_storage_order(source: StorylineDataSource, expression: str, chosen: list[str]) -> None:
-    assert selected(source, expression, BOUNDS) == chosen
+    assert evaluated(source, expression, BOUNDS) == chosen
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,29 @@ def test_in_storage_order(source: StorylineDataSource, expression: str, chosen: 
 )
 def test_refused_or_wrong(source: StorylineDataSource, expression: str) -> None:
     with pytest.raises(UsageError) as caught:
-        selected(source, expression, BOUNDS)
+        evaluated(source, expression, BOUNDS)
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
+
+
+def test_in_a_process_of_its_own(source: StorylineDataSource) -> None:
+    assert selected(source, "session_id > 'm'", BOUNDS) == ["zeta", "mid'dle"]
+    with pytest.raises(UsageError, match="is not one expression"):
+        selected(source, "true) UNION SELECT session_id FROM runs WHERE (true", BOUNDS)
+
+
+@pytest.mark.parametrize(
+    ("expression", "bounds"),
+    [
+        ("length(repeat(session_id, 800000000)) > 1", Bounds(seconds=60, memory="100MB")),
+        ("levenshtein(repeat(session_id, 200000), repeat('b', 1000000)) > 1", Bounds(seconds=0.5)),
+    ],
+)
+def test_what_duckdb_does_not_stop(source: StorylineDataSource, expression: str, bounds: Bounds) -> None:
+    """One function that takes gigabytes is not counted, and one that takes minutes is not interrupted."""
+    with pytest.raises(UsageError) as caught:
+        selected(source, expression, bounds)
+    assert caught.value.kind == "stopped"
 
 
 def test_bounded(source: StorylineDataSource) -> None:

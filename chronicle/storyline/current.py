@@ -109,6 +109,11 @@ def encode(current: Current) -> bytes:
     return msgspec.json.encode(current)
 
 
+def encode_state(snapshot: Snapshot) -> bytes:
+    """One state alone: the bare pointer that `decode` takes too."""
+    return msgspec.json.encode(snapshot)
+
+
 def first(snapshot: Snapshot, owner: str, now_ms: int, lease_ms: int) -> Current:
     """The first CURRENT of a store, with the lease of who makes it."""
     return Current(control_version=1, revision=1, committed=snapshot, lease=_lease(1, owner, now_ms, lease_ms, snapshot))

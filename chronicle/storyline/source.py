@@ -7,18 +7,22 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
-from chronicle.errors import IntegrityError, NotFoundError
+from chronicle.errors import IntegrityError, NotFoundError, UsageError
 from chronicle.formats.story import Origin, StorylineDocument
-from chronicle.layout import TABLES, generation_path
+from chronicle.layout import TABLES, DatasetPaths, generation_path, is_safe_segment, last_state_path
 from chronicle.projection.stories import origins, stories
-from chronicle.storage import lanceio
-from chronicle.storyline.current import Current, Snapshot
+from chronicle.storage import files, lanceio
+from chronicle.storage.uri import lake_path
+from chronicle.storyline.current import GENERATION_PREFIX, Current, Snapshot, decode
 from chronicle.storyline.store import StorylineLanceStore
 from chronicle.storyline.writer import quoted
+
+if TYPE_CHECKING:
+    from chronicle.bounded import Bounds, QueryResult
 
 SCAN_ROWS = 1024
 """Rows of one batch; one batch a table is what a reader of stories holds."""
@@ -51,14 +55,21 @@ class StorylineDataSource:
     tool_calls: Any
 
     @classmethod
-    def open(cls, root: str) -> Self:
-        """Pin the visible state. Raises NotFoundError where there is none, IntegrityError where it does not read."""
+    def open(cls, uri: str, dataset: str | None = None, *, generation: str | None = None) -> Self:
+        """Pin a state of the tables: of `uri` itself, or of a dataset of the lake at `uri`.
+
+        The visible one, or the last one of an earlier generation that is still there. Raises NotFoundError where there is no
+        such state, UsageError for a name that is not allowed, IntegrityError where it does not read.
+        """
+        root = uri if dataset is None else DatasetPaths(lake_path(uri), dataset).storyline
+        if generation is not None:
+            return cls.at(root, last_state(root, generation))
         store = StorylineLanceStore(root)
         current = _current(store)
         for attempt in range(_ATTEMPTS):
             committed = current.committed
             try:
-                tables = {name: _open(root, committed, name) for name in TABLES}
+                tables = _tables(root, committed)
             except NotFoundError:
                 # Perhaps a vacuum without retention came between; a state that stays must have its tables.
                 newer = _current(store)
@@ -68,6 +79,40 @@ class StorylineDataSource:
             else:
                 break
         return cls(root=root, snapshot=committed, revision=current.revision, **tables)
+
+    @classmethod
+    def at(cls, root: str, snapshot: Snapshot) -> Self:
+        """Pin a state that is known, say from another source's `snapshot`. Raises NotFoundError where it is not kept."""
+        return cls(root=root, snapshot=snapshot, revision=0, **_tables(root, snapshot))
+
+    def sql(self, sql: str, bounds: Bounds | None = None) -> QueryResult:
+        """Rows of one SELECT over `runs`, `steps` and `tool_calls`: in batches, as an Arrow table or for pandas.
+
+        DuckDB runs it in this process, shut in as for `chronicle query`. Raises UsageError where it is refused, wrong or
+        stopped.
+        """
+        from chronicle import bounded
+
+        tables = {name: getattr(self, name) for name in TABLES}
+        return bounded.run(sql, [("", tables)], bounds or bounded.Bounds())
+
+    def stream(self, table: str, columns: Sequence[str] | None = None, filter: str | None = None) -> pa.RecordBatchReader:
+        """Rows of a table as an Arrow stream, in flat memory; `filter` is text for Lance, like `source = 'agent'`."""
+        dataset = getattr(self, table)
+        names = list(columns or dataset.schema.names)
+        schema = pa.schema([dataset.schema.field(name) for name in names])
+        return pa.RecordBatchReader.from_batches(schema, _scanned(dataset, self.root, columns=names, filter=filter))
+
+    def to_pandas(self, table: str, columns: Sequence[str] | None = None, filter: str | None = None) -> Any:
+        """Rows of a table as a pandas DataFrame, all at once; as `stream`."""
+        return self.stream(table, columns, filter).read_pandas()
+
+    def story(self, document_id: str) -> StorylineDocument:
+        """One story. Raises NotFoundError where there is none of this id."""
+        found = next(self.stories([document_id]), None)
+        if found is None:
+            raise NotFoundError(f"{self.root} holds no story {document_id!r}", hint="`runs.document_id` names the stories")
+        return found
 
     def counts(self) -> dict[str, int]:
         """Rows of each table, from metadata."""
@@ -126,6 +171,21 @@ class StorylineDataSource:
             yield from stories(*(_filtered(getattr(self, name), few, self.root) for name in TABLES))
 
 
+def last_state(root: str, generation: str) -> Snapshot:
+    """What was visible last of a generation. Raises UsageError for a name that is not allowed, NotFoundError where it is gone."""
+    if not (generation.startswith(GENERATION_PREFIX) and is_safe_segment(generation)):
+        raise UsageError(f"generation {generation!r} is not allowed", hint="generations/ in the store names them")
+    current = StorylineLanceStore(root).current()
+    if current is not None and generation in {current.committed.generation, current.committed.table_generation}:
+        return current.committed
+    data = files.read(last_state_path(root, generation))
+    if data is None:
+        raise NotFoundError(
+            f"{root} holds no generation {generation!r}", hint="vacuum removes what nobody can reach any more", path=root
+        )
+    return decode(data, root).committed
+
+
 def _current(store: StorylineLanceStore) -> Current:
     current = store.current()
     if current is None:
@@ -133,8 +193,9 @@ def _current(store: StorylineLanceStore) -> Current:
     return current
 
 
-def _open(root: str, snapshot: Snapshot, table: str) -> Any:
-    return lanceio.open_version(generation_path(root, snapshot.table_generation, table), snapshot.versions[table])
+def _tables(root: str, snapshot: Snapshot) -> dict[str, Any]:
+    places = {name: generation_path(root, snapshot.table_generation, name) for name in TABLES}
+    return {name: lanceio.open_version(uri, snapshot.versions[name]) for name, uri in places.items()}
 
 
 @contextmanager

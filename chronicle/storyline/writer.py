@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from chronicle.errors import ChronicleError, CommitStateUnknown, CurrentConflict, IntegrityError
-from chronicle.layout import TABLES, generation_path, objects_path
+from chronicle.layout import TABLES, generation_path, last_state_path, objects_path
 from chronicle.projection.schemas import ENCODE, SCHEMAS
 from chronicle.storage import files, lanceio
 from chronicle.storage.feed import Feed
-from chronicle.storyline.current import Projection, Snapshot
+from chronicle.storyline.current import Projection, Snapshot, encode_state
 
 Batches = Mapping[str, pa.RecordBatch]
 """One record batch a table; whole stories, in any order."""
@@ -122,9 +122,18 @@ class StorylineWriter:
             latest = int(lanceio.open_version(uri, version).latest_version)
             if latest != version:
                 raise CurrentConflict(f"{uri}: somebody wrote version {latest} meanwhile", hint="run again", path=uri)
+        self._remember_last(snapshot)
         self._commit(snapshot)
         self.pinned = snapshot
         self.took_over = False
+
+    def _remember_last(self, snapshot: Snapshot) -> None:
+        """Keep beside a generation what was visible last of it, for readers who name it."""
+        if self.pinned is None or self.pinned.table_generation == snapshot.table_generation:
+            return
+        path = last_state_path(self.root, self.pinned.table_generation)
+        if files.exists(generation_path(self.root, self.pinned.table_generation, TABLES[0])):  # else somebody removed it
+            files.write_atomic(path, encode_state(self.pinned))
 
     def _snapshot(self, generation: str, versions: Mapping[str, int], projection: Projection | None) -> Snapshot:
         return Snapshot(

@@ -1,0 +1,109 @@
+"""The three tables of files that no lake holds, as an ingest and a rebuild would make them, in memory (design 5.2)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from chronicle import identity
+from chronicle.bounded import Tables
+from chronicle.errors import InputError, NotFoundError
+from chronicle.events import imported
+from chronicle.events.imported import ImportContext
+from chronicle.events.row import Common
+from chronicle.formats.cut import cut
+from chronicle.formats.document import CutSource
+from chronicle.project import Projector
+from chronicle.projection.fold import DocumentFold, FactDocument
+from chronicle.projection.schemas import SCHEMAS
+from chronicle.projection.sources import Wanted
+from chronicle.projection.tables import TableBuilder
+from chronicle.reading import ChangedWhileRead, Limits, SourceBytes, read_source
+from chronicle.storage.listing import SourceFile, list_sources
+
+
+def tables_of(sources: Sequence[str], limits: Limits) -> tuple[Tables, list[str]]:
+    """Arrow tables by name, and sentences about what could not be taken in whole.
+
+    Sources are named as for an ingest; rows are those that it and a rebuild would make. Raises NotFoundError for what does not
+    exist, InputError (kinds of design 4.2) naming a file that does not read.
+    """
+    listing = list_sources(tuple(sources), "")
+    if not listing.files:
+        raise NotFoundError(f"no file to read in {', '.join(sources)}", hint="name ATIF, OpenAI messages or Storyline files")
+    reading = _Reading(limits, warnings=listing.warnings)
+    batches: dict[str, list[pa.RecordBatch]] = {table: [] for table in SCHEMAS}
+    for made in reading.batches(listing.files):
+        for table, batch in made.items():
+            batches[table].append(batch)
+    return {table: pa.Table.from_batches(batches[table], schema) for table, schema in SCHEMAS.items()}, reading.warnings
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Files on their way into tables; it is a sink of the rows that their facts would be."""
+
+    limits: Limits
+    warnings: list[str]
+    row: int = 0
+    """Number of the next row of the log that an ingest would write."""
+    projector: Projector = field(default_factory=Projector)
+    _rows: list[tuple[int, str, str, bytes]] = field(default_factory=list)
+    _known: set[str] = field(default_factory=set)
+
+    def batches(self, files: Sequence[SourceFile]) -> Iterator[dict[str, pa.RecordBatch]]:
+        """Record batches of all tables, some documents at a time."""
+        builder = TableBuilder()
+        for file in files:
+            source = self._read(file)
+            if source.source_id in self._known:
+                self.row += 1  # its `source.bound`
+                continue
+            self._known.add(source.source_id)
+            for ordinal, stories in self.projector.stories(self._documents(file, source)):
+                for story in stories:
+                    builder.add(story, ordinal)
+                if builder.is_full:
+                    yield builder.batches()
+            self.warnings += self.projector.failed
+            self.projector.failed.clear()
+        yield builder.batches()
+
+    def add(self, seq: int, event_id: str | None, timestamp_ms: int, kind: str, pieces: Sequence[bytes], common: Common) -> None:
+        """Take one row, as the log would."""
+        self._rows.append((self.row, kind, common.trace_id or "", b"".join(pieces)))
+        self.row += 1
+
+    def _read(self, file: SourceFile) -> SourceBytes:
+        try:
+            return read_source(file, self.limits)
+        except InputError as error:
+            error.message = f"{file.path}: {error.message}"
+            raise
+        except ChangedWhileRead as error:
+            raise InputError(f"{file.path}: changed while it was read", hint="run again", kind="unreadable") from error
+
+    def _documents(self, file: SourceFile, source: SourceBytes) -> Iterator[FactDocument]:
+        found = self._cut(file, source)
+        context = ImportContext(source.source_id, file.key, file.root, source.stat, "0", time.time_ns() // 1_000_000, False)
+        self.row += 1  # source.opened
+        for index, document in enumerate(found.documents):
+            imported.put_document(self, context, source.data, found, index)
+            if document.fault:
+                self.warnings.append(f"{file.path}: document {document.locator} left out: {document.reason}")
+            elif document.invalid:
+                self.warnings.append(f"{file.path}: document {document.locator} is {document.invalid}")
+            wanted = Wanted(source.source_id, document.locator, None)
+            yield from DocumentFold({identity.document_id(*wanted[:2]): wanted}).feed(self._rows)
+            self._rows.clear()
+        self.row += 1  # source.closed
+
+    def _cut(self, file: SourceFile, source: SourceBytes) -> CutSource:
+        try:
+            return cut(source.data, name=file.key.rsplit("/", 1)[-1])
+        except InputError as error:
+            error.message = f"{file.path}: {error.message}"
+            raise
