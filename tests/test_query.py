@@ -17,6 +17,9 @@ from chronicle.options import QueryOptions
 from chronicle.projection.tables import TableBuilder
 from chronicle.query import QueryResult, query
 from chronicle.storyline.store import StorylineLanceStore
+from infra import samples
+from tests.command import chronicle
+from tests.lake import Lake
 
 
 def story(name: str, turns: int = 3) -> StorylineDocument:
@@ -87,6 +90,22 @@ def test_forms_of_a_select(options: QueryOptions, sql: str) -> None:
     assert len(ask(options, sql)) == 2
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *("EXPLAIN SELECT 1", "EXPLAIN ANALYZE FROM runs", "EXPLAIN (FORMAT json) FROM runs", "EXPLAIN (FROM runs)"),
+        "/* EXPLAIN */ explain -- it\n analyze SELECT ')'",
+    ],
+)
+def test_explain(options: QueryOptions, sql: str) -> None:
+    assert ask(options, sql)
+
+
+def test_statements_may_be_deep(options: QueryOptions) -> None:
+    assert ask(options, f"SELECT {'1 + ' * 900} 1 AS n") == [{"n": 901}]
+    assert ask(options, 'SELECT \'glob("type":"TABLE_FUNCTION")\' AS x') == [{"x": 'glob("type":"TABLE_FUNCTION")'}]
+
+
 def test_describe_and_show(options: QueryOptions) -> None:
     assert {row["column_name"] for row in ask(options, "DESCRIBE runs")} >= {"document_id", "residual"}
     assert {row["name"] for row in ask(options, "SHOW TABLES")} >= {"runs", "steps", "tool_calls"}
@@ -144,6 +163,10 @@ WRONG = """
 OUTSIDE = """
     SELECT * FROM read_csv('/etc/passwd') | SELECT * FROM read_text('/etc/passwd') | SELECT * FROM read_blob('/etc/passwd')
     SELECT * FROM read_json('/etc/passwd') | SELECT * FROM read_parquet('s3://a/b') | SELECT * FROM sniff_csv('/etc/passwd')
+    FROM duckdb_secrets() | FROM duckdb_settings() | FROM pg_catalog.pg_settings | SELECT current_setting('temp_directory')
+    FROM query('SELECT 1') | FROM json_execute_serialized_sql(json_serialize_sql('SELECT 1')) | FROM which_secret('a', 's3')
+    FROM runs, LATERAL (FROM duckdb_settings()) | SELECT (SELECT count(*) FROM system.main.glob('x')) | FROM enable_logging()
+    EXPLAIN ANALYZE FROM read_text('/etc/passwd') | SELECT getvariable('x') | SELECT repeat('x', 10000000000)
     SELECT * FROM glob('/etc/*') | SELECT * FROM '/etc/passwd' | SELECT getenv('HOME') | SELECT * FROM secret | FROM options
 """
 HOSTILE = [sql.strip() for line in (REFUSED + WRONG + OUTSIDE).strip().splitlines() for sql in line.split(" | ")]
@@ -182,6 +205,14 @@ def test_no_time_at_all(options: QueryOptions) -> None:
     assert caught.value.kind == "stopped"
 
 
+def test_what_comes_out_is_bounded(options: QueryOptions) -> None:
+    result = query(replace(options, sql="SELECT repeat('x', 100000) FROM range(100000)", max_bytes="1GB"))
+    with pytest.raises(UsageError, match="more than 1GB") as caught:
+        for _ in result.batches():
+            pass
+    assert caught.value.kind == "stopped"
+
+
 def test_memory_is_bounded(options: QueryOptions) -> None:
     with pytest.raises(UsageError) as caught:
         ask(options, "SELECT list(range) FROM range(10000000000)", memory="100MB")
@@ -189,10 +220,52 @@ def test_memory_is_bounded(options: QueryOptions) -> None:
     assert "100MB" in caught.value.message
 
 
+def test_one_function_may_not_take_more_either(lake: Path) -> None:
+    done = chronicle(
+        "query", "SELECT printf('%2000000000d', 1)", "--lake", lake, "--memory", "100MB", "--timeout", "60", "--quiet"
+    )
+    assert (done.code, done.out) == (2, b"")
+    assert done.err == "error: query stopped: it needs more than 100MB; narrow it, or raise --memory\n"
+
+
+def test_one_function_that_is_not_interrupted(lake: Path) -> None:
+    sql = "SELECT levenshtein(repeat('a', 200000), repeat('b', 1000000))"
+    done = chronicle("query", sql, "--lake", lake, "--timeout", "0.5")
+    assert (done.code, done.err.splitlines()[-1]) == (2, "error: query stopped after 0.5 seconds; narrow it, or raise --timeout")
+
+
 @pytest.mark.parametrize("memory", ["", "lots", "-1", "none", "80%", "1"])
 def test_memory_is_a_size(options: QueryOptions, memory: str) -> None:
     with pytest.raises(UsageError):
         ask(options, "SELECT 1", memory=memory)
+
+
+def test_stale_tables_are_said(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.put("a.json", samples.samples()["eval/survey-7.json"])
+    lake.ingest()
+    lake.rebuild()
+    asked = ("query", "SELECT count(*) AS n FROM runs", "--lake", lake.paths.lake)
+    assert chronicle(*asked).err == ""
+    lake.put("b.json", samples.samples()["eval/survey-7.json"].replace(b"survey-7", b"survey-8"))
+    events = lake.ingest().events
+    done = chronicle(*asked, "--dataset", "d")
+    assert done.json == {"n": 2}
+    assert done.err == f"warning: not from all facts: d (stale by {events} facts); run `chronicle rebuild`\n"
+
+
+def test_macros_for_json_in_text(options: QueryOptions) -> None:
+    texts = """ '{"a":1.5,"b":[1,"x",{"y":2}],"s":"5","i":"Infinity","a/b":true}', '{cut', '', '["p"]', 'NaN', NULL """
+    from_texts = f"FROM (SELECT unnest([{texts}]) AS j)"
+    numbers = "json_number(j, '/a') AS a, json_number(j, '/s') AS s, json_number(j, '/i') AS i, json_number(j, '$.b[2].y') AS y"
+    assert ask(options, f"SELECT {numbers} {from_texts}") == [
+        {"a": 1.5, "s": 5.0, "i": None, "y": 2.0},
+        *[dict.fromkeys("asiy")] * 5,
+    ]
+    words = ask(options, f"SELECT json_text(j, '/s') AS s, json_text(j, '/a~1b') AS t, json_items(j, '/b') AS b {from_texts}")
+    assert words == [{"s": "5", "t": "true", "b": ["1", "x", '{"y":2}']}, *[{"s": None, "t": None, "b": []}] * 5]
+    assert ask(options, f"SELECT json_items(j, '') AS i {from_texts}")[3] == {"i": ["p"]}
+    assert ask(options, "SELECT sum(json_number(metrics, '/n')) AS n FROM steps") == [{"n": 6.0}]
 
 
 def test_what_is_missing_is_said(options: QueryOptions, tmp_path: Path) -> None:

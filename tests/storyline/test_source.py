@@ -10,11 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronicle.errors import NotFoundError
+from chronicle.bounded import Bounds
+from chronicle.errors import NotFoundError, UsageError
+from chronicle.maintain import maintain
+from chronicle.options import MaintainOptions
 from chronicle.projection.tables import TableBuilder
 from chronicle.storyline import source as module
 from chronicle.storyline.source import StorylineDataSource
 from chronicle.storyline.store import StorylineLanceStore
+from infra import samples
+from tests.lake import Lake
 from tests.storyline.stores import batches, story, visible
 
 COUNT = 12
@@ -105,6 +110,8 @@ from chronicle.storage import lanceio
 lanceio.lance()
 from chronicle.storyline.source import StorylineDataSource
 from chronicle.storyline.store import StorylineLanceStore
+from infra import samples
+from tests.lake import Lake
 from tests.storyline.stores import batches
 stories = list(StorylineDataSource.open({scattered!r}).stories())
 with StorylineLanceStore({scattered + "-copy"!r}).writer() as writer:
@@ -113,3 +120,44 @@ assert len(stories) == {COUNT}
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2], timeout=60)
+
+
+def test_what_python_gets(scattered: str) -> None:
+    source = StorylineDataSource.open(scattered)
+    assert source.story(story(7).story_id) == story(7, "new", turns=3)
+    with pytest.raises(NotFoundError, match="no story"):
+        source.story("nobody")
+    stream = source.stream("steps", columns=["document_id", "step_id"], filter="turn_ordinal = 0")
+    assert (stream.schema.names, stream.read_all().num_rows) == (["document_id", "step_id"], COUNT)
+    frame = source.to_pandas("runs", columns=["document_id"])
+    assert sorted(frame["document_id"]) == sorted(source.document_ids())
+    asked = source.sql("SELECT document_id, count(*) AS turns FROM steps GROUP BY 1 ORDER BY 1")
+    assert asked.to_pandas()["turns"].sum() == source.counts()["steps"]
+    assert [batch.num_rows for batch in source.sql("FROM runs", Bounds(rows=5)).batches()] == [5]
+    with pytest.raises(UsageError, match="refused"):
+        source.sql("DROP VIEW runs")
+
+
+def test_a_named_state(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for number in range(2):
+        lake.put(f"{number}.json", samples.samples()["eval/leaf-3.json"].replace(b"leaf-3", b"leaf-%d" % number))
+        lake.ingest()
+        lake.rebuild()
+    first = StorylineDataSource.open(str(tmp_path / "lake"), "d")
+    assert first.root == lake.paths.storyline
+    lake.put("2.json", samples.samples()["eval/leaf-3.json"])
+    lake.ingest()
+    lake.rebuild(full=True)
+    assert [len(each.document_ids()) for each in (first, StorylineDataSource.open(first.root))] == [2, 3]
+    earlier = StorylineDataSource.open(first.root, generation=first.snapshot.table_generation)
+    assert (earlier.snapshot, earlier.document_ids()) == (first.snapshot, first.document_ids())
+    assert StorylineDataSource.at(first.root, first.snapshot).counts() == first.counts()
+    current = StorylineDataSource.open(first.root).snapshot
+    assert StorylineDataSource.open(first.root, generation=current.table_generation).snapshot == current
+    for name, error in (("gen-1-2-3", NotFoundError), ("../x", UsageError), ("runs", UsageError)):
+        with pytest.raises(error):
+            StorylineDataSource.open(first.root, generation=name)
+    maintain(MaintainOptions(paths=lake.paths, retention_seconds=0))
+    with pytest.raises(NotFoundError, match="holds no generation"):
+        StorylineDataSource.open(first.root, generation=first.snapshot.table_generation)
