@@ -21,9 +21,9 @@ needed = [
 """`pytestmark` of a module that needs the binary."""
 
 
-def peer(*arguments: object) -> str:
+def peer(*arguments: object, cwd: Path | None = None) -> str:
     """What one call says on stdout; it must succeed."""
-    done = subprocess.run([str(PEER), *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([str(PEER), *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -15,6 +15,7 @@ from chronicle.formats import residual as residuals
 from chronicle.formats.jsontext import Object
 from chronicle.formats.story import Agent, Origin, Parent, Residual, StorylineDocument, ToolCall, Turn
 from chronicle.projection.columns import raw, rendered
+from chronicle.projection.unknown import take_back
 
 Row = TypeVar("Row")
 
@@ -48,12 +49,14 @@ def stories(
     """
     turns = _Grouped(_each(steps, _turns))
     calls = _Grouped(_each(tool_calls, _calls))
-    for story in _each(runs, _runs):
+    for story, foreign in _each(runs, _runs):
         rows = turns.of(story.story_id)
         if [ordinal for ordinal, _ in rows] != list(range(len(rows))):
             raise _disorder("steps", story.story_id)
         story.turns = [turn for _, turn in rows]
         _attach(story, calls.of(story.story_id))
+        if foreign is not None:
+            take_back(story, foreign.unknown_fields, is_explicit=foreign.is_explicit)
         yield story
     for table, rest in (("steps", turns), ("tool_calls", calls)):
         if rest.ahead is not None:
@@ -143,6 +146,13 @@ class _Columns:
         return map(_split, self.json("residual"))
 
 
+    def foreign(self) -> Iterable[_Foreign | None]:
+        """For each row of `runs` what a foreign writer keeps instead of a residual."""
+        if "residual" in self._batch.schema.names:
+            return repeat(None)
+        return map(_Foreign, self.json("unknown_fields"), self.values("trajectory_id_explicit"))
+
+
 def _split(text: bytes | None) -> tuple[Residual | None, Residual]:
     if text is None:
         return None, {}
@@ -161,7 +171,15 @@ def _split(text: bytes | None) -> tuple[Residual | None, Residual]:
     return residual or None, own
 
 
-def _runs(batch: pa.RecordBatch) -> Iterator[StorylineDocument]:
+class _Foreign(NamedTuple):
+    """Of a row without `residual`: what stands for it."""
+
+    unknown_fields: bytes | None
+    is_explicit: bool
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[StorylineDocument, _Foreign | None]]:
+    """Stories without their turns."""
     at = _Columns(batch)
     agents = zip(
         at.values("agent_id"),
@@ -185,12 +203,14 @@ def _runs(batch: pa.RecordBatch) -> Iterator[StorylineDocument]:
         at.json("extra"),
         at.json("meta"),
         agents,
+        at.foreign(),
         at.residuals(),
         strict=False,
     )
-    for document, session, run, origin, parent, children, notes, final, ref, extra, meta, agent, (residual, own) in rows:
+    for document, session, run, origin, parent, children, notes, final, ref, extra, meta, agent, foreign, residue in rows:
+        residual, own = residue
         named = None if children is None else _names(children)
-        yield StorylineDocument(
+        story = StorylineDocument(
             story_id=document,
             session=session,
             run=run,
@@ -207,6 +227,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[StorylineDocument]:
             residual=residual,
             lints={} if meta is None else _meta(meta).lints,
         )
+        yield story, foreign
 
 
 def origins(batch: pa.RecordBatch) -> Iterator[tuple[str, Origin]]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from chronicle.errors import IntegrityError, NotFoundError, UsageError
 from chronicle.formats.story import Origin, StorylineDocument
 from chronicle.layout import TABLES, DatasetPaths, generation_path, is_safe_segment, last_state_path
+from chronicle.projection.schemas import SCHEMAS
 from chronicle.projection.stories import origins, stories
 from chronicle.storage import files, lanceio
 from chronicle.storage.uri import lake_path
@@ -194,8 +195,16 @@ def _current(store: StorylineLanceStore) -> Current:
 
 
 def _tables(root: str, snapshot: Snapshot) -> dict[str, Any]:
+    """The tables, to be read as if every text lay in its cell."""
     places = {name: generation_path(root, snapshot.table_generation, name) for name in TABLES}
-    return {name: lanceio.open_version(uri, snapshot.versions[name]) for name, uri in places.items()}
+    tables = {name: lanceio.open_version(uri, snapshot.versions[name]) for name, uri in places.items()}
+    if snapshot.objects_version == 1 and all(tables[name].schema.equals(SCHEMAS[name]) for name in TABLES):
+        return tables  # as we make them: nothing lies elsewhere
+    from chronicle.storyline.filled import FilledTable
+    from chronicle.storyline.objects import Objects
+
+    objects = Objects(root, snapshot.objects_version)
+    return {name: FilledTable(table, name, objects) for name, table in tables.items()}
 
 
 @contextmanager

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
 
 import pyarrow as pa
 
 from chronicle.errors import ChronicleError, CommitStateUnknown, CurrentConflict, IntegrityError
-from chronicle.layout import TABLES, generation_path, last_state_path, objects_path
+from chronicle.layout import TABLES, generation_path, last_state_path
 from chronicle.projection.schemas import ENCODE, SCHEMAS
 from chronicle.storage import files, lanceio
 from chronicle.storage.feed import Feed
 from chronicle.storyline.current import Projection, Snapshot, encode_state
+from chronicle.storyline.objects import Filing
 
 Batches = Mapping[str, pa.RecordBatch]
 """One record batch a table; whole stories, in any order."""
@@ -49,6 +49,7 @@ class StorylineWriter:
         self._commit = commit
         self._new_name = new_name
         self._states: dict[str, files.FileStates] = {}
+        self._filing = Filing(root, None if pinned is None else pinned.objects_version)
 
     def rebuild(self, batches: Iterable[Batches], projection: Projection | None) -> Snapshot:
         """Write a new generation of all tables, commit it and return it.
@@ -56,6 +57,9 @@ class StorylineWriter:
         Raises CurrentConflict when the lease was lost, StorageError and ConfigError from the store, and whatever
         `batches` raises; then the unfinished generation is removed.
         """
+        return self._rebuilt(self._filing.of(batches), projection)
+
+    def _rebuilt(self, batches: Iterable[Batches], projection: Projection | None) -> Snapshot:
         generation = self._new_name()
         folder = os.path.dirname(generation_path(self.root, generation, TABLES[0]))
         files.make_dirs(os.path.dirname(folder))
@@ -86,13 +90,14 @@ class StorylineWriter:
             return self.rebuild(batches, projection)
         self._check_schemas(self.pinned)
         if self.took_over:
-            return self.rebuild(_chained(self._kept(self.pinned, frozenset(remove_ids)), batches), projection)
+            kept = self._kept(self.pinned, frozenset(remove_ids))  # its cells stay as they are
+            return self._rebuilt(_chained(kept, self._filing.of(batches)), projection)
         generation = self.pinned.table_generation
         versions = {
             table: _deleted(generation_path(self.root, generation, table), version, remove_ids)
             for table, version in self.restored().items()
         }
-        versions = self._write(generation, versions, batches)
+        versions = self._write(generation, versions, self._filing.of(batches))
         return self.advance(versions, projection)
 
     def restored(self) -> dict[str, int]:
@@ -144,14 +149,9 @@ class StorylineWriter:
             runs_version=versions["runs"],
             steps_version=versions["steps"],
             tool_calls_version=versions["tool_calls"],
-            objects_version=self._objects_version(),
+            objects_version=self._filing.version(),
             projection=projection,
         )
-
-    def _objects_version(self) -> int:
-        if self.pinned is None or not files.exists(os.path.join(objects_path(self.root), "_versions")):
-            return _objects(self.root)
-        return self.pinned.objects_version
 
     def _write(self, generation: str, versions: Mapping[str, int], batches: Iterable[Batches]) -> dict[str, int]:
         """Append to versions of the tables (0: create them) and return the new ones."""
@@ -249,30 +249,3 @@ def _without(batch: pa.RecordBatch, gone: pa.Array) -> pa.RecordBatch:
 def _chained(*parts: Iterable[Batches]) -> Iterator[Batches]:
     for part in parts:
         yield from part
-
-
-def _objects(root: str) -> int:
-    """The version of `objects.lance`, which the peer wants even though we keep every value in its cell (physical.md 2.5)."""
-    uri = objects_path(root)
-    if files.exists(os.path.join(uri, "_versions")):
-        return int(lanceio.open_latest(uri).version)
-    files.remove_tree(uri)
-    version = lanceio.create(uri, _objects_schema(lanceio.lance()), ())
-    files.sync_tree(uri)
-    return version
-
-
-def _objects_schema(module: Any) -> pa.Schema:
-    return pa.schema(
-        [
-            pa.field("content_id", pa.string(), nullable=False),
-            pa.field("logical_type", pa.uint8(), nullable=False),
-            pa.field("media_type", pa.string()),
-            pa.field("raw_length", pa.uint64(), nullable=False),
-            pa.field("stored_length", pa.uint64(), nullable=False),
-            pa.field("codec", pa.uint8(), nullable=False),
-            pa.field("preview", pa.string()),
-            module.blob_field("payload", nullable=False),
-            pa.field("created_at_ms", pa.int64(), nullable=False),
-        ]
-    )
