@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 4096
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(i?)B\Z", re.IGNORECASE)
+_OURS = re.compile(r"chronicle\.errors\.IntegrityError: (.+?)(?:; (.+))?\s*\Z")
+"""The end of what DuckDB says where a reader of ours failed."""
 _MACROS = (
     "json_text(json, pointer) AS TRY(json_extract_string(json, pointer))",
     "json_number(json, pointer) AS CASE WHEN isfinite(TRY_CAST(TRY(json_extract_string(json, pointer)) AS DOUBLE)) "
@@ -184,6 +186,8 @@ class Sandbox:
             return too_much_memory(self._bounds)
         if lanceio.is_outage(text):
             return StorageError("the object store does not answer", hint="run again when it does", transient=True)
+        if ours := _OURS.search(text):
+            return IntegrityError(ours[1], hint=ours[2] or "run `chronicle rebuild --full`")
         if "External error" in text:  # Arrow's word for what Lance could not read
             return IntegrityError(f"the tables do not read: {one_line(text)}", hint="run `chronicle rebuild --full`")
         if isinstance(error, self._duckdb.IOException) or "LanceError" in text:

@@ -82,6 +82,9 @@ def test_a_text_that_is_missing_is_named_and_only_its_column_suffers(tmp_path: P
     with pytest.raises(IntegrityError, match=r"the text [0-9a-f]{64} is missing"):
         list(source.stories())
     assert source.steps.count_rows() == 2
+    with pytest.raises(IntegrityError, match=r"the text [0-9a-f]{64} is missing; ingest its source again"):
+        list(source.sql("SELECT notes FROM runs").batches())
+    assert [batch.to_pylist() for batch in source.sql("SELECT session_id FROM runs").batches()] == [[{"session_id": "s-1"}]]
 
 
 @pytest.mark.parametrize("cell", [MARKER, f"{MARKER}u:i:{'0' * 63}:3:", f"{MARKER}x:i:{'0' * 64}:3:", f"{LOOKALIKE}\n", "text"])
