@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chronicle import asking
+from chronicle import asking, taking
 from chronicle.command import Call, Count, Verbs, verb
 from chronicle.console import Lines
 from chronicle.errors import InputError, NotFoundError, UsageError
@@ -32,9 +32,6 @@ SOURCES = click.Argument(["sources"], nargs=-1, required=True, metavar="SOURCE..
 FORMAT = click.Option(["--format"], metavar="F", help="Read as this format: atif, openai_msg, storyline.")
 WORKERS = click.Option(["--workers"], type=Count(min=1), metavar="N", help="Sources cut at a time.")
 ALLOW_QUARANTINE = click.Option(["--allow-quarantine"], is_flag=True, help="Exit 0 where inputs are in quarantine.")
-PROFILE = click.Option(
-    ["--profile"], type=click.Choice(("seed", "peer")), default="seed", show_default=True, help="Dialect of Storyline files."
-)
 FULL = click.Option(["--full"], is_flag=True, help="Write the tables anew from all facts.")
 SPOOL = click.Argument(["spool"], metavar="SPOOL")
 REASONING = click.Option(["--reasoning"], is_flag=True, help="Show reasoning too, in a collapsed block.")
@@ -45,29 +42,12 @@ FULL_COMPACT = click.Option(["--full"], is_flag=True, help="Merge the whole log 
 RETENTION = click.Option(
     ["--retention"], metavar="T", help="Keep what nobody can reach for so long: 7d, 12h, 30m or 0.  [default: 7d]"
 )
-EXPORT = (
-    click.Option(["--to"], required=True, metavar="PATH", help="Directory outside the lake, or a file X.jsonl."),
-    click.Option(["--exact"], is_flag=True, help="Give back the bytes that came in."),
-    click.Option(["--all-versions"], is_flag=True, help="With --exact: superseded sources too."),
-    click.Option(
-        ["--format"], metavar="F", help="Convert to atif, openai_msg, storyline or agenticmd; parquet: the three tables."
-    ),
-    PROFILE,
-    click.Option(["--where"], metavar="SQL", help="Only runs for which this expression over the table runs is true."),
-    click.Option(["--session"], metavar="ID", help="Only runs of this session."),
-    click.Option(["--since"], metavar="T", help="Only runs that began at or after T: a date, a time, or 24h."),
-    click.Option(["--skip-copied"], is_flag=True, help="Leave out turns that were replayed from an earlier run."),
-    click.Option(["--skip-zero-llm"], is_flag=True, help="Leave out turns of the agent that no model made."),
-    click.Option(["--overwrite"], is_flag=True, help="Write into a directory that is not empty."),
-)
 SAMPLE = click.Option(["--sample"], type=Count(min=1), metavar="N", help="Check this many sources only.")
 SESSION = click.Option(["--session"], metavar="ID", help="Only events of this session.")
 FROM_ROW = click.Option(
     ["--from-row"], type=Count(min=0), default=0, show_default=True, metavar="N", help="Begin at this row of the log."
 )
 LIMIT = click.Option(["--limit"], type=Count(min=0), metavar="N", help="At most this many.")
-TEXT = click.Argument(["text"], metavar="TEXT-OR-ID")
-WORDS = click.Option(["--words"], is_flag=True, help="Look for words also where TEXT is an id.")
 IN = click.Argument(["source"], metavar="IN")
 OUT = click.Argument(["target"], metavar="OUT")
 FROM = click.Option(["from_", "--from"], required=True, metavar="F", help="Format of IN: atif, openai_msg, storyline.")
@@ -189,35 +169,7 @@ def maintain(call: Call, compact: bool, index: bool, vacuum: bool, full: bool, r
         )
 
 
-@verb(app, "export", *EXPORT, changes=True)
-def export(call: Call, to: str, since: str | None, **flags: Any) -> Report:
-    """Write the stored runs as files.
-
-    Exactly as they came, or in another format: a file for each source. With --where, --session or --since one document a
-    file; with --to X.jsonl all documents in one file, one a line.
-    """
-    import time
-
-    from chronicle.export import export as run
-    from chronicle.options import ExportOptions
-    from chronicle.settings import instant_ns
-    from chronicle.storage.uri import local_path
-
-    with call.console.progress("export") as progress:
-        report = run(
-            ExportOptions(
-                paths=call.paths,
-                to=local_path(to, "--to"),
-                since_ns=instant_ns(since, time.time_ns()) if since else None,
-                reasoning=call.settings.reasoning,
-                dry_run=call.dry_run,
-                progress=progress,
-                **flags,
-            )
-        )
-    if not report.stories and report.warnings:  # nobody should have to look for the reason in the report
-        call.console.note(f"nothing was written: {'; '.join(report.warnings)}")
-    return report
+verb(app, "export", *taking.EXPORT, changes=True)(taking.export)
 
 
 @verb(app, "verify", SAMPLE, on="lake")
@@ -280,9 +232,10 @@ def replay(call: Call, session: str | None, from_row: int, limit: int | None) ->
 
 
 verb(app, "query", *asking.FLAGS, on="lake or files")(asking.query)
+verb(app, "find", *taking.FIND, on="lake")(taking.find)
 
 
-@verb(app, "convert", IN, OUT, FROM, CONVERT_TO, STRICT, RESIDUAL, PROFILE, on=None, changes=True)
+@verb(app, "convert", IN, OUT, FROM, CONVERT_TO, STRICT, RESIDUAL, taking.PROFILE, on=None, changes=True)
 def convert(call: Call, source: str, target: str, **flags: Any) -> Report | None:
     """Convert a file to another format.
 

@@ -137,9 +137,14 @@ class StorylineDataSource:
             order = [document for document in order if document in wanted]
         return _in_order(getattr(self, table), order, self.root)
 
-    def scan(self, table: str, columns: Sequence[str], filter: str | None = None) -> Iterator[pa.RecordBatch]:
-        """Some columns of the rows of a table that a filter takes, as they lie. Raises IntegrityError as `rows` does."""
-        return _scanned(getattr(self, table), self.root, columns=list(columns), filter=filter)
+    def scan(
+        self, table: str, columns: Sequence[str], filter: str | None = None, fragments: Sequence[Any] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Some columns of the rows of a table that a filter takes, as they lie; of all of it or of some fragments.
+
+        Raises IntegrityError as `rows` does.
+        """
+        return _scanned(getattr(self, table), self.root, columns=list(columns), filter=filter, fragments=fragments)
 
     def rows(self, table: str) -> Iterator[pa.RecordBatch]:
         """All rows of a table with all columns, as they lie. Raises IntegrityError where they do not read."""
