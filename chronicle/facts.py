@@ -105,9 +105,16 @@ def rows_of_documents(snapshot: LogSnapshot, document_ids: Sequence[str], stop: 
             yield from (row for row in rows_of(numbers.to_pylist(), batch) if row[0] < stop and row[1] in DOCUMENT_KINDS)
 
 
+def whole_documents(snapshot: LogSnapshot, documents: DocumentFold, rows: Iterable[Row], stop: int) -> Iterator[FactDocument]:
+    """What a fold makes of rows before row `stop`; the documents that it puts off are looked up again, few at a time."""
+    yield from documents.feed(rows)
+    for few in documents.put_off():
+        yield from documents.feed(rows_of_documents(snapshot, few, stop))
+
+
 def live_documents(snapshot: LogSnapshot, fold: SourceFold, *, keep_opaque: bool = False) -> Iterator[FactDocument]:
     """Every document of all current sources, as the facts hold it, in the order in which they become whole."""
     documents = DocumentFold(wanted_documents(fold, fold.coverage()), keep_opaque=keep_opaque)
-    yield from documents.feed(document_rows(snapshot))
+    yield from whole_documents(snapshot, documents, document_rows(snapshot), snapshot.fact_rows)
     if keep_opaque:
         yield from documents.finish()

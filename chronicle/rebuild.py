@@ -68,7 +68,7 @@ class _Rebuild:
         self.fold = facts.source_fold(self.snapshot)
         documents = DocumentFold(wanted_documents(self.fold, self.fold.coverage()))
         rows = facts.document_rows(self.snapshot, ignored=self.report.events_ignored)
-        projected = self.projector.stories(documents.feed(rows))
+        projected = self.projector.stories(facts.whole_documents(self.snapshot, documents, rows, self.snapshot.fact_rows))
         snapshot = writer.rebuild(self._batches(projected), self._lineage())
         known = wanted_documents(self.fold, {s: source.documents for s, source in self.fold.known.items()})
         self.strays = sorted(documents.strays - known.keys()) if documents.strays else []
@@ -86,7 +86,7 @@ class _Rebuild:
         old = facts.rows_of_documents(self.snapshot, change.older, stop=cursor.fact_rows)
         new = facts.document_rows(self.snapshot, start=cursor.fact_rows) if change.wanted else ()
         counted = _Counted(chain(old, new))
-        projected = self.projector.stories(documents.feed(counted))
+        projected = self.projector.stories(facts.whole_documents(self.snapshot, documents, counted, self.snapshot.fact_rows))
         stale = _stories_of(self.options.paths.storyline, change.replaced)
         snapshot = writer.replace(stale, self._batches(projected), self._lineage())
         self._commit(snapshot.generation)

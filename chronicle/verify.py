@@ -200,8 +200,9 @@ class _Verify:
 
     def _stories(self, fold: SourceFold, stop: int | None) -> Iterator[tuple[int, StorylineDocument]]:
         wanted = wanted_documents(fold, fold.coverage(self._present(fold)))
-        rows = facts.document_rows(self.snapshot, stop=stop)
-        for ordinal, stories in Projector().stories(DocumentFold(wanted).feed(rows)):
+        end = self.snapshot.fact_rows if stop is None else stop
+        rows = facts.document_rows(self.snapshot, stop=end)
+        for ordinal, stories in Projector().stories(facts.whole_documents(self.snapshot, DocumentFold(wanted), rows, end)):
             for story in stories:
                 yield ordinal, story
 

@@ -35,11 +35,12 @@ def exact_sources(
     parts_of = _links(fold, sources.values())
     wanted = wanted_documents(fold, fold.coverage(sources.values()))
     documents = DocumentFold(wanted, keep_opaque=True)
-    for document in chain(documents.feed(facts.document_rows(snapshot)), documents.finish()):
+    whole = facts.whole_documents(snapshot, documents, facts.document_rows(snapshot), snapshot.fact_rows)
+    for document in chain(whole, documents.finish()):
         for source_id, end in parts_of[document.source_id]:
             if document.locator < end and assemblies[source_id].take(document):
-                whole = assemblies.pop(source_id).pieces
-                yield source_id, whole if identity.digest_of(whole).startswith(source_id) else None
+                pieces = assemblies.pop(source_id).pieces
+                yield source_id, pieces if identity.digest_of(pieces).startswith(source_id) else None
     yield from ((source_id, None) for source_id in sorted(assemblies))
 
 

@@ -15,6 +15,9 @@ from chronicle.events.imported import DocumentRef, ImportedRecord, decode_record
 from chronicle.formats.document import Document, Part
 from chronicle.projection.sources import Wanted
 
+HELD_BYTES = 128 << 20
+"""Payload of documents that are not whole yet; past it they are put off."""
+
 
 @dataclass(frozen=True, slots=True)
 class FactDocument:
@@ -52,7 +55,10 @@ class _Copy:
 
 @dataclass(slots=True)
 class DocumentFold:
-    """Feed it rows in append order; it gives back each wanted document once, as soon as it is whole."""
+    """Feed it rows in append order; it gives back each wanted document once, as soon as it is whole.
+
+    Where rows of very many documents lie among each other it lets go of them, and `put_off` says which to read again.
+    """
 
     wanted: dict[str, Wanted]
     keep_opaque: bool = False
@@ -63,7 +69,13 @@ class DocumentFold:
     done: set[str] = field(default_factory=set)
     strays: set[str] = field(default_factory=set)
     """Ids of documents that were met and are not wanted."""
+    held_bytes: int = HELD_BYTES
+    """The most payload to hold of documents that are not whole yet; one document may have more."""
     _copies: dict[str, dict[str, _Copy]] = field(default_factory=dict)
+    _sizes: dict[str, int] = field(default_factory=dict)
+    _held: int = 0
+    _put_off: dict[str, int] = field(default_factory=dict)
+    """Document id -> bytes of its rows."""
     _opaque: dict[str, FactDocument] = field(default_factory=dict)
 
     def feed(self, rows: Iterable[tuple[int, str, str, bytes]]) -> Iterator[FactDocument]:
@@ -75,11 +87,44 @@ class DocumentFold:
                 continue
             if trace_id in done:
                 continue
+            if trace_id in self._put_off:
+                self._put_off[trace_id] += len(payload)
+                continue
             self.rows_read += 1
             found = self._take(ordinal, kind, trace_id, payload)
             if found is not None:
                 done.add(trace_id)
+                self._held -= self._sizes.pop(trace_id, 0)
                 yield found
+            else:
+                self._hold(trace_id, len(payload))
+
+    def put_off(self) -> Iterator[list[str]]:
+        """Documents that were let go of, so many at a time as may be held: feed all rows of those, then go on."""
+        groups: list[list[str]] = []
+        room = 0
+        for document_id, size in self._put_off.items():
+            if size > room or not groups:
+                groups.append([])
+                room = self.held_bytes
+            groups[-1].append(document_id)
+            room -= size
+        self._put_off = {}
+        for few in groups:
+            self._let_go()  # all rows of these were there: what is not whole now never will be
+            yield few
+
+    def _hold(self, document_id: str, size: int) -> None:
+        self._sizes[document_id] = self._sizes.get(document_id, 0) + size
+        self._held += size
+        if self._held > self.held_bytes and len(self._sizes) > 1:
+            self._put_off |= self._sizes
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._copies.clear()
+        self._sizes.clear()
+        self._held = 0
 
     def finish(self) -> Iterator[FactDocument]:
         """Unreadable members that no retry superseded; call it after the last row."""

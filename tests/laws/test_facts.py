@@ -9,18 +9,21 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronicle import identity
+from chronicle import facts, identity
 from chronicle.errors import IntegrityError
 from chronicle.events import imported
 from chronicle.events.row import EventColumns, rows_of
 from chronicle.formats.cut import cut
 from chronicle.journal import one_line
+from chronicle.projection.fold import DocumentFold
+from chronicle.projection.sources import wanted_documents
 from tests.lake import Lake
 from tests.laws.contents import CONTENTS, atif, chats, child
 
@@ -96,7 +99,26 @@ def test_incremental_equals_full_over_a_shuffled_log_in_any_pieces(lake: Lake, s
         assert contents(other) == contents(lake)
 
 
-def contents(lake: Lake) -> dict[str, list[dict[str, object]]]:
+@pytest.mark.parametrize("held_bytes", [0, 2_000, 20_000])
+def test_documents_that_were_put_off_are_found_again(lake: Lake, tmp_path: Path, held_bytes: int) -> None:
+    """Where the rows of many documents lie among each other, few are held at a time, and all are found."""
+    other = another(lake, str(tmp_path), shuffled(texts(lake), 7))
+    snapshot = facts.pin(other.paths)
+    fold = facts.source_fold(snapshot)
+    documents = DocumentFold(wanted_documents(fold, fold.coverage()), held_bytes=held_bytes)
+    found = list(documents.feed(facts.document_rows(snapshot)))
+    groups = 0
+    for few in documents.put_off():
+        groups += 1
+        found += documents.feed(facts.rows_of_documents(snapshot, few, snapshot.fact_rows))
+    expected = {document.ordinal: document.pieces() for document in facts.live_documents(snapshot, fold)}
+    assert {document.ordinal: document.pieces() for document in found} == expected
+    assert len(found) == len(expected)
+    assert documents.incomplete == []
+    assert groups > 1
+
+
+def contents(lake: Lake) -> dict[str, list[dict[str, Any]]]:
     """Rows of the tables without the row numbers of the log they were made from."""
     lake.rebuild()
     tables = lake.rows()
@@ -191,7 +213,7 @@ def test_sources_that_continue_nothing_known_are_reported_and_poison_nothing(lak
     """Journals of strangers may name prefixes that go in a circle or nowhere, or bind a key to bytes nobody has seen."""
     before, rows = lake.exact(), contents(lake)
     circle = {"source_id": "zz", "documents": 1, "size": 1}
-    odd = [
+    odd: list[tuple[str, dict[str, Any]]] = [
         ("source.closed", {"source_id": "zz", "source_key": "odd/circle", "documents": 3, "size": 9, "prefix": circle}),
         (
             "source.closed",
