@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from chronicle.bounded import Bounds, too_much_memory, too_much_time
@@ -72,20 +73,25 @@ def run(work: str, *arguments: Any, bounds: Bounds, note: Note) -> Any:
     Standard output is this process's; `note` is given the sentences of the channel. Raises what the function raises, and
     UsageError (kind `stopped`) where it takes more time or memory than the bounds allow, or dies.
     """
+    sys.stdout.flush()
+    with TemporaryDirectory(prefix="chronicle-query-") as spill:  # ours to remove: a process that is ended removes nothing
+        return _attended(pickle.dumps((work, arguments)), spill, bounds, note)
+
+
+def _attended(task: bytes, spill: str, bounds: Bounds, note: Note) -> Any:
     request, ours = os.pipe()
     reply, theirs = os.pipe()
-    sys.stdout.flush()
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", __name__, str(request), str(theirs)],
         pass_fds=(request, theirs),
         stdout=None if _is_of_this_process(sys.stdout) else subprocess.PIPE,
-        env={**os.environ, **s3config.exported()},
+        env={**os.environ, **s3config.exported(), "TMPDIR": spill},
     )
     os.close(request)
     os.close(theirs)
     try:
         with suppress(BrokenPipeError), open(ours, "wb") as pipe:  # it died: the reply will say so by its end
-            pickle.dump((work, arguments), pipe)
+            pipe.write(task)
         return _Attendance(process, bounds, note).attend(reply)
     finally:
         os.close(reply)
