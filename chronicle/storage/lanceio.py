@@ -113,6 +113,15 @@ def located(uri: str, *, writing: bool = False) -> tuple[str, dict[str, Any]]:
     return S3 + quote(uri.removeprefix(S3), safe="/"), {"storage_options": lance_options()}
 
 
+def commits_may_meet(uri: str) -> bool:
+    """Whether two commits to one dataset at a time lose nothing: not where conditions are ignored, by a single writer either."""
+    if not is_s3(uri):
+        return True
+    from chronicle.storage.s3config import options
+
+    return not options().single_writer
+
+
 @contextmanager
 def translated(uri: str, *, reading: bool) -> Iterator[None]:
     """Say Lance's and Arrow's errors in ours: the operating system's by `files.from_oserror`, the rest by what was done.
@@ -154,6 +163,8 @@ def _of_store(text: str, uri: str) -> ChronicleError | None:
         return NotFoundError(f"{uri}: the bucket does not exist", hint="create it, or correct the URI", path=uri)
     if _REFUSED.search(text):
         return ConfigError(f"{uri}: {short}", hint="check keys, region and permissions with `chronicle doctor`", path=uri)
+    if "non-partial response" in text:
+        return StorageError(f"{uri}: {short}", hint="this store cannot be asked for parts of objects: use another", path=uri)
     if _NO_ANSWER.search(text):
         return StorageError(f"{uri}: {short}", hint="run again when the store answers", path=uri, transient=True)
     return None

@@ -140,7 +140,7 @@ class TableMaintenance:
         assert writer.pinned is not None
         generation, before = writer.pinned.table_generation, writer.restored()
         tasks = [_Task(generation_path(self.store.root, generation, each.table), before[each.table], each) for each in wanted]
-        with ThreadPoolExecutor(BUILDS_AT_A_TIME) as pool:
+        with ThreadPoolExecutor(BUILDS_AT_A_TIME if lanceio.commits_may_meet(self.store.root) else 1) as pool:
             commits = list(pool.map(_Task.carry_out, tasks))
         after = dict(before)
         for each, count in zip(wanted, commits, strict=True):

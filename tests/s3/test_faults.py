@@ -58,7 +58,8 @@ def test_a_single_writer_may_take_it(place: Place, between: Proxy, tmp_path: Pat
     monkeypatch.setenv("CHRONICLE_SINGLE_WRITER", "true")
     (tmp_path / "a.json").write_bytes(atif("s", 2))
     lake = ("--lake", f"{place.uri}/lake", "--dataset", "d", "--json")
-    for verb in (("ingest", tmp_path / "a.json"), ("rebuild",), ("verify",), ("doctor",)):
+    maintain = ("maintain", "--full", "--retention", "0")
+    for verb in (("ingest", tmp_path / "a.json"), ("rebuild",), maintain, ("verify",), ("doctor",)):
         assert chronicle(*verb, *lake).code == 0, verb
 
 
