@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -81,11 +82,23 @@ class _Verify:
             self.report.sources += 1
             self.options.progress(done, total)
             if data is None:
-                self.differ("facts", self.chosen[source_id].keys[-1], "its facts are incomplete or do not verify")
+                self.differ("facts", self.chosen[source_id].keys[-1], self._fault_of(self.chosen[source_id]))
             for key in self.chosen[source_id].keys:
                 receipt = self.fold.current.get(key)
                 if receipt is not None and receipt.source_id == source_id:
                     self._compare_file(receipt)
+
+    def _fault_of(self, source: KnownSource) -> str:
+        """Which documents of a source the facts do not give back. Reads them all once more."""
+        documents = DocumentFold(wanted_documents(self.fold, self.fold.coverage([source])), keep_opaque=True)
+        rows = facts.document_rows(self.snapshot)
+        for _ in chain(facts.whole_documents(self.snapshot, documents, rows, self.snapshot.fact_rows), documents.finish()):
+            pass
+        faulty = documents.incomplete
+        if not faulty:
+            return "the facts do not give back what stands between its documents"
+        more = f" and {len(faulty) - _MOST_ROWS} more" if len(faulty) > _MOST_ROWS else ""
+        return f"its facts are incomplete or do not verify: document {', '.join(faulty[:_MOST_ROWS])}{more}"
 
     def _compare_file(self, receipt: Receipt) -> None:
         file = file_at(receipt.source_key)
@@ -164,7 +177,7 @@ class _Verify:
                 self.differ("tables", story_id, "its rows are not what the facts give")
 
     def check_markdown(self) -> None:
-        """Every AgenticMD file is what its story renders to; one edited by hand is a warning."""
+        """Every AgenticMD file is what its story renders to; one that was edited by hand is not, though nobody overwrites it."""
         index = read_index(self.options.paths)
         if index is None or not index.complete:
             self.report.warnings.append("there are no AgenticMD files, or not all; run `chronicle materialize`")
@@ -188,7 +201,7 @@ class _Verify:
         elif data is None:
             self.differ("markdown", name, "the file is missing")
         elif identity.digest(data) != due:
-            self.report.warnings.append(f"{name} was edited by hand")
+            self.differ("markdown", name, "edited by hand, or damaged; `materialize` writes it again when it is moved away")
 
     @property
     def _is_part(self) -> bool:

@@ -72,11 +72,12 @@ def test_by_a_source_key_or_its_end(lake: Lake) -> None:
 
 def test_by_a_fact(lake: Lake) -> None:
     records = {(record.kind, record.session_id): record for record in lake.records()}
-    part = records["document.part", "leaf-3"]
-    assert places(ask(lake, part.event_id)) == [("leaf-3", None, "event_id")]
-    assert places(ask(lake, next(record.event_id for record in lake.records() if record.kind == "source.closed"))) == [
-        (None, None, "event_id")
-    ]
+    part = records["document.part", "leaf-3"].event_id
+    closed = next(record.event_id for record in lake.records() if record.kind == "source.closed")
+    assert part is not None
+    assert closed is not None
+    assert places(ask(lake, part)) == [("leaf-3", None, "event_id")]
+    assert places(ask(lake, closed)) == [(None, None, "event_id")]
 
 
 def test_by_the_beginning_of_one_id(lake: Lake) -> None:
