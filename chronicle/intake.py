@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-import uuid
 from dataclasses import dataclass, field
 
 import msgspec
@@ -180,7 +180,7 @@ class Intake:
             source_key=source.key,
             root=source.root,
             stat=source.read.stat,
-            attempt=uuid.uuid4().hex,
+            attempt=secrets.token_hex(16),
             now_ms=time.time_ns() // 1_000_000,
             forced=self.options.format is not None,
         )

@@ -262,6 +262,7 @@ class _Writer:
         self._document = document
         self.id = identity.document_id(context.source_id, document.locator)
         self.copy = identity.copy_id(self.id, document.format or "opaque", context.attempt)
+        self._event_id = identity.event_ids(self.id, self.copy)
         self._ids = _json(self.id), _json(self.copy)
         self._envelopes = [self._envelope(story) for story in document.stories]
 
@@ -285,7 +286,7 @@ class _Writer:
 
     def _put(self, kind: str, seq: int, at_ms: int, body: tuple[bytes, ...], story: int = 0) -> None:
         common, envelope = self._envelopes[story]
-        event = identity.event_id(self.id, self.copy, seq)
+        event = self._event_id(seq)
         head = b'%b,"event_id":"%b","timestamp_unix_ms":%d,"seq":%d,"kind":"%b","payload":{"degraded":true,"document":' % (
             envelope,
             event.encode(),
