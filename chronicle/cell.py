@@ -82,7 +82,7 @@ def _attended(task: bytes, spill: str, bounds: Bounds, note: Note) -> Any:
     request, ours = os.pipe()
     reply, theirs = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, str(request), str(theirs)],
+        [sys.executable, "-P", "-m", __name__, *map(str, (os.getpid(), request, theirs))],
         pass_fds=(request, theirs),
         stdout=None if _is_of_this_process(sys.stdout) else subprocess.PIPE,
         env={**os.environ, **s3config.exported(), "TMPDIR": spill},
@@ -192,10 +192,10 @@ def _memory_of(pid: int) -> int:
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _serve(request: int, reply: int) -> None:
+def _serve(caller: int, request: int, reply: int) -> None:
     """Do the work that a caller asks for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller hears it, and ends this process
-    _die_with_caller()
+    _die_with(caller)
     if not os.environ.get("CHRONICLE_DEBUG"):
         sys.excepthook = lambda *_: None  # the caller tells it
     with open(request, "rb") as pipe:
@@ -212,10 +212,13 @@ def _serve(request: int, reply: int) -> None:
         channel.done(result)
 
 
-def _die_with_caller() -> None:
+def _die_with(caller: int) -> None:
+    """End when the caller does, however that ends (Linux; elsewhere the bounds end it)."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != caller:
+        sys.exit(1)
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]), int(sys.argv[2]))
+    _serve(*map(int, sys.argv[1:4]))
