@@ -10,6 +10,7 @@ import msgspec
 
 from chronicle.discovery import Location, expand_story_locations
 from chronicle.errors import ChronicleError, NotFoundError
+from chronicle.health import health, lag_seconds, tables_written_ms
 from chronicle.layout import DatasetPaths
 from chronicle.materialize import Index, read_index
 from chronicle.projection.markdown import RENDERER
@@ -62,6 +63,12 @@ class StatsReport(Report, kw_only=True):
     sessions: int = 0
     first_unix_ms: int | None = None
     last_unix_ms: int | None = None
+    ingested_unix_ms: int | None = None
+    """When a source was last read."""
+    tables_unix_ms: int | None = None
+    """When the tables were last written."""
+    lag_seconds: float | None = None
+    """How much older the tables are than the newest facts; 0 where they are fresh, None where there are none."""
     kinds: dict[str, int] = {}
     """Facts by kind."""
     sources: int = 0
@@ -83,7 +90,11 @@ class StatsReport(Report, kw_only=True):
     quarantined: int = 0
     quarantine_kinds: dict[str, int] = {}
     bytes: dict[str, int] = {}
-    """By layer: events, storyline, agenticmd, ops."""
+    """By layer: events, storyline, agenticmd, quarantine, and the rest of ops."""
+    retired_bytes: int = 0
+    """Of these, what nobody can reach any more."""
+    hints: list[str] = []
+    """What is not as well as it could be, and the command for it."""
 
 
 def list_lake(lake: str) -> LakeReport:
@@ -120,6 +131,8 @@ def stats(paths: DatasetPaths) -> StatsReport:
         sessions=counted.sessions,
         first_unix_ms=counted.first_unix_ms,
         last_unix_ms=counted.last_unix_ms,
+        ingested_unix_ms=counted.imported_unix_ms,
+        tables_unix_ms=tables_written_ms(paths),
         kinds=counted.kinds,
         sources=len(fold.current),
         sources_incomplete=len(fold.begun),
@@ -130,6 +143,7 @@ def stats(paths: DatasetPaths) -> StatsReport:
     report.quarantined = sum(report.quarantine_kinds.values())
     _add_tables(report, paths, snapshot.manifest)
     _add_markdown(report, read_index(paths), snapshot.fact_version)
+    _add_health(report, paths)
     report.seconds = round(time.monotonic() - began, 3)
     return report
 
@@ -183,8 +197,11 @@ def _tables(storyline: str) -> StorylineDataSource:
 
 
 def _bytes(paths: DatasetPaths) -> dict[str, int]:
-    layers = {"events": paths.events, "storyline": paths.storyline, "agenticmd": paths.agenticmd, "ops": paths.ops}
-    return {layer: files.tree_bytes(path) for layer, path in layers.items()}
+    layers = {"events": paths.events, "storyline": paths.storyline, "agenticmd": paths.agenticmd}
+    found = {layer: files.tree_bytes(path) for layer, path in layers.items()}
+    found["quarantine"] = files.tree_bytes(paths.quarantine)
+    found["ops"] = max(files.tree_bytes(paths.ops) - found["quarantine"], 0)
+    return found
 
 
 def _add_tables(report: StatsReport, paths: DatasetPaths, manifest: Manifest) -> None:
@@ -214,6 +231,12 @@ def _lints(meta: str) -> dict[str, int]:
         return msgspec.json.decode(meta, type=_Meta).lints
     except msgspec.MsgspecError:  # a store that somebody else wrote
         return {}
+
+
+def _add_health(report: StatsReport, paths: DatasetPaths) -> None:
+    found = health(paths, report)
+    report.lag_seconds = lag_seconds(report)
+    report.retired_bytes, report.hints = found.retired_bytes, found.hints
 
 
 def _add_markdown(report: StatsReport, index: Index | None, fact_version: int) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ import pytest
 from chronicle.errors import IntegrityError, NotFoundError
 from chronicle.ingest import ingest
 from chronicle.layout import DatasetPaths
+from chronicle.maintain import maintain
 from chronicle.materialize import materialize
-from chronicle.options import IngestOptions, MaterializeOptions, RebuildOptions
+from chronicle.options import IngestOptions, MaintainOptions, MaterializeOptions, RebuildOptions
 from chronicle.rebuild import rebuild
 from chronicle.stats import list_lake, stats
 
@@ -58,7 +61,44 @@ def test_a_dataset_through_its_life(paths: DatasetPaths, tmp_path: Path) -> None
     before = found.fact_rows
     put(paths, tmp_path / "in", three=trajectory("three"))
     found = stats(paths)
-    assert (found.freshness, found.markdown) == (f"stale by {found.fact_rows - before} facts", "stale")
+    stale = f"stale by {found.fact_rows - before} facts"
+    assert (found.freshness, found.markdown) == (stale, "stale")
+    assert found.hints[0] == f"the tables are {stale}: run `chronicle rebuild`"
+
+
+def test_health_of_a_dataset(paths: DatasetPaths, tmp_path: Path) -> None:
+    began = time.time_ns() // 1_000_000
+    put(paths, tmp_path / "in", one=trajectory("one"), bad="{", empty="")
+    found = stats(paths)
+    assert (found.tables_unix_ms, found.lag_seconds, found.retired_bytes) == (None, None, 0)
+    assert found.ingested_unix_ms is not None
+    assert found.ingested_unix_ms >= began
+    assert found.hints[:2] == [
+        "the tables are missing: run `chronicle rebuild`",
+        "1 inputs are in quarantine: see `chronicle quarantine list`",
+    ]
+    assert set(found.bytes) == {"events", "storyline", "agenticmd", "quarantine", "ops"}
+    assert found.bytes["quarantine"] > 0
+
+    rebuild(RebuildOptions(paths=paths))
+    found = stats(paths)
+    assert found.lag_seconds == 0
+    assert found.tables_unix_ms is not None
+    os.utime(f"{paths.storyline}/CURRENT", (1_000_000, 1_000_000))
+    for number in range(8):
+        put(paths, tmp_path / "in", **{f"more{number}": trajectory(f"more{number}")})
+    found = stats(paths)
+    assert found.ingested_unix_ms is not None
+    assert found.lag_seconds == (found.ingested_unix_ms - 1_000_000_000) / 1000
+    assert "8 small segments can become 1: run `chronicle maintain --compact`" in found.hints
+
+    rebuild(RebuildOptions(paths=paths, full=True))
+    maintain(MaintainOptions(paths=paths, index=False, vacuum=False))
+    kept = stats(paths)
+    assert kept.retired_bytes > 0
+    assert kept.segments < found.segments
+    maintain(MaintainOptions(paths=paths, retention_seconds=0))
+    assert (stats(paths).retired_bytes, len(stats(paths).hints)) == (0, 1)
 
 
 def test_all_datasets_of_a_lake(paths: DatasetPaths, tmp_path: Path) -> None:

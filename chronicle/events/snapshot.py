@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from chronicle.errors import IntegrityError, NotFoundError
 from chronicle.events.manifest import Manifest, Segment, decode
@@ -38,6 +39,8 @@ class LogStats(msgspec.Struct, kw_only=True):
     sessions: int
     first_unix_ms: int | None
     last_unix_ms: int | None
+    imported_unix_ms: int | None = None
+    """When a source was last read: the newest `source.*` fact."""
 
 
 class LogSnapshot:
@@ -153,6 +156,7 @@ class LogSnapshot:
         sessions: set[str] = set()
         first: int | None = None
         last: int | None = None
+        imported: int | None = None
         for _, batch in self.scan(["kind", "session_id", "timestamp"]):
             for pair in batch["kind"].value_counts().to_pylist():
                 kinds[pair["values"]] += pair["counts"]
@@ -160,6 +164,9 @@ class LogSnapshot:
             times = batch["timestamp"].cast(pa.int64()).to_numpy()
             first = min(int(times.min()), int(times.max()) if first is None else first)
             last = max(int(times.max()), int(times.min()) if last is None else last)
+            read = times[pc.starts_with(batch["kind"], "source.").to_numpy(zero_copy_only=False)]
+            if len(read):
+                imported = max(int(read.max()), imported or 0)
         return LogStats(
             rows=self.fact_rows,
             segments=len(self.segments),
@@ -168,6 +175,7 @@ class LogSnapshot:
             sessions=len(sessions),
             first_unix_ms=first,
             last_unix_ms=last,
+            imported_unix_ms=imported,
         )
 
     def dataset(self, at: int) -> Any:
