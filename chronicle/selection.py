@@ -27,7 +27,12 @@ def selected(source: StorylineDataSource, expression: str, bounds: Bounds) -> li
     from chronicle import cell
 
     work = f"{__name__}:_select_there"
-    found = cell.run(work, source.root, source.snapshot, expression, bounds, bounds=bounds, note=_silent)
+    try:
+        found = cell.run(work, source.root, source.snapshot, expression, bounds, bounds=bounds, note=_silent)
+    except UsageError as error:
+        if error.kind == "stopped":
+            error.hint = "write a condition that takes less"
+        raise
     return list(found)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from chronicle.bounded import Bounds
@@ -9,6 +11,9 @@ from chronicle.errors import UsageError
 from chronicle.layout import DatasetPaths
 from chronicle.selection import evaluated, selected
 from chronicle.storyline.source import StorylineDataSource
+from infra import samples
+from tests.command import chronicle
+from tests.lake import Lake
 from tests.test_query import story, tabled
 
 BOUNDS = Bounds(seconds=30, memory="500MB")
@@ -77,6 +82,22 @@ def test_what_duckdb_does_not_stop(source: StorylineDataSource, expression: str,
     with pytest.raises(UsageError) as caught:
         selected(source, expression, bounds)
     assert caught.value.kind == "stopped"
+    assert caught.value.hint == "write a condition that takes less"
+
+
+def test_of_an_export(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.put("a.json", samples.samples()["eval/leaf-3.json"])
+    lake.ingest()
+    lake.rebuild()
+    where = ("--lake", lake.paths.lake, "--dataset", "d", "--to", tmp_path / "out", "--where")
+    escape = "true) UNION SELECT session_id FROM runs WHERE (true"
+    for expression in (escape, "exists (FROM read_text('/etc/passwd'))", "true; DROP VIEW runs", "true --\n) FROM steps --"):
+        done = chronicle("export", "--format", "storyline", *where, expression)
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert not (tmp_path / "out").exists()
+    assert chronicle("export", "--format", "storyline", *where, "session_id = 'leaf-3' -- it").code == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["leaf-3.storyline.json"]
 
 
 def test_bounded(source: StorylineDataSource) -> None:
