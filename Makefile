@@ -15,6 +15,7 @@ help: ## show the targets
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --editable '.[test]'
+	@$(BIN)/python -m compileall -q chronicle flows tasks infra
 	@touch $@
 
 # The peer's binary, for the interchange tests. Without it they are skipped and say so.
