@@ -48,6 +48,8 @@ class _Copy:
     end: bytes = b""
     strict: bool = True
     """No part came as text."""
+    size: int = 0
+    """Bytes of its rows."""
 
     def is_complete(self) -> bool:
         return self.opened is not None and self.closed is not None and len(self.parts) == self.closed.parts
@@ -72,7 +74,6 @@ class DocumentFold:
     held_bytes: int = HELD_BYTES
     """The most payload to hold of documents that are not whole yet; one document may have more."""
     _copies: dict[str, dict[str, _Copy]] = field(default_factory=dict)
-    _sizes: dict[str, int] = field(default_factory=dict)
     _held: int = 0
     _put_off: dict[str, int] = field(default_factory=dict)
     """Document id -> bytes of its rows."""
@@ -94,10 +95,10 @@ class DocumentFold:
             found = self._take(ordinal, kind, trace_id, payload)
             if found is not None:
                 done.add(trace_id)
-                self._held -= self._sizes.pop(trace_id, 0)
                 yield found
-            else:
-                self._hold(trace_id, len(payload))
+            elif self._held > self.held_bytes and len(self._copies) > 1:
+                self._put_off.update((each, _size(copies)) for each, copies in self._copies.items())
+                self._let_go()
 
     def put_off(self) -> Iterator[list[str]]:
         """Documents that were let go of, so many at a time as may be held: feed all rows of those, then go on."""
@@ -114,16 +115,8 @@ class DocumentFold:
             self._let_go()  # all rows of these were there: what is not whole now never will be
             yield few
 
-    def _hold(self, document_id: str, size: int) -> None:
-        self._sizes[document_id] = self._sizes.get(document_id, 0) + size
-        self._held += size
-        if self._held > self.held_bytes and len(self._sizes) > 1:
-            self._put_off |= self._sizes
-            self._let_go()
-
     def _let_go(self) -> None:
         self._copies.clear()
-        self._sizes.clear()
         self._held = 0
 
     def finish(self) -> Iterator[FactDocument]:
@@ -151,6 +144,8 @@ class DocumentFold:
             self._take_opaque(ordinal, document_id, record)
             return None
         copy = self._copies.setdefault(document_id, {}).setdefault(ref.copy, _Copy())
+        copy.size += len(payload)
+        self._held += len(payload)
         if kind == "document.part" and ref.part is not None:
             copy.strict = copy.strict and record.payload.text is None and record.payload.base64 is None
             copy.parts[ref.part] = Part(ref.pointer or "", wire_bytes(record.payload.lead), part_bytes(record.payload))
@@ -180,10 +175,14 @@ class DocumentFold:
         found = _assemble(document_id, copy, wanted)
         if found is None:
             self.corrupt.append(document_id)
-            del self._copies[document_id][copy_id]
+            self._held -= self._copies[document_id].pop(copy_id).size
         else:
-            del self._copies[document_id]
+            self._held -= _size(self._copies.pop(document_id))
         return found
+
+
+def _size(copies: dict[str, _Copy]) -> int:
+    return sum(copy.size for copy in copies.values())
 
 
 def _assemble(document_id: str, copy: _Copy, wanted: Wanted) -> FactDocument | None:
