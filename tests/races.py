@@ -84,7 +84,7 @@ from chronicle.rebuild import rebuild
 paths, until, rounds = DatasetPaths(sys.argv[1], "d"), time.monotonic() + float(sys.argv[2]), 0
 while time.monotonic() < until:
     tends = MaintainOptions(paths=paths, group=4, index_rows=20, retention_seconds=(7 * 86400, 0, 1, 0)[rounds % 4],
-                            full=rounds % 4 == 3, lease_seconds=2)
+                            full=rounds % 4 == 3, index=rounds % 4 == 2, lease_seconds=2)
     for verb, options in ((maintain, tends), (rebuild, RebuildOptions(paths=paths, lease_seconds=2))):
         try:
             verb(options)

@@ -54,11 +54,11 @@ def test_appends_keep_their_order_in_few_pieces(lake: Lake) -> None:
 
 
 def test_many_small_ingests_read_as_one(lake: Lake) -> None:
-    for number in range(35):
+    for number in range(20):
         lake.put(f"{number:02}.json", atif(f"s{number}", 2))
         ingest(IngestOptions(paths=lake.paths, sources=(f"in={lake.inbox / f'{number:02}.json'}",)))
     held = list_receipts(lake.paths)
-    assert len(fragments(lake)) <= 6
+    assert len(fragments(lake)) <= 5
     assert ingest(IngestOptions(paths=lake.paths, sources=(f"in={lake.inbox}",))).files_opened == 0
     assert rebuild_receipts(lake.paths) == held
     maintain(MaintainOptions(paths=lake.paths, full=True, retention_seconds=0))

@@ -24,8 +24,10 @@ BEAT_SECONDS = 5.0
 BEATS_TO_DEATH = 4
 """Our clock alone counts: a lease that stands still for so many of its beats has no holder."""
 WAIT_SECONDS = 600.0
-SILENT_SECONDS = 1.0
-"""Whoever waits for longer says so."""
+SILENT_SECONDS = 5.0
+"""Whoever waits for longer says so, and asks less often."""
+SHORT_PAUSE, LONG_PAUSE = 0.1, 1.0
+"""Seconds between two looks, at most. What such locks guard is short, and there may be as many waiting as there are writers."""
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +98,8 @@ def _acquire(
         if not told and now - began > SILENT_SECONDS:
             _log.warning("another process holds %s: waiting for at most %g s", name, wait_seconds)
             told = True
-        sleep(random.uniform(0.2, 1.0) * min(beat_seconds / 4, 1.0))
+        longest = LONG_PAUSE if now - began > SILENT_SECONDS else SHORT_PAUSE
+        sleep(random.uniform(0.2, 1.0) * min(beat_seconds / 4, longest))
 
 
 def _beat(target: AtomicObject, lease: _Lease, beat_seconds: float, done: threading.Event) -> None:

@@ -15,7 +15,7 @@ def test_writers_maintenance_and_fenced_out_producers(place: Place, tmp_path: Pa
     race = Race(tmp_path, f"{place.uri}/lake", files=2)
     with race.writers(1, 1, "first"):
         pass  # the log is there
-    with race.producers(1, 8, 60.0), race.writers(2, 5) as processes:
+    with race.producers(1, 6, 60.0), race.writers(2, 3) as processes:
         rounds = 0
         while rounds < 2 or any(process.poll() is None for process in processes):
             maintain(MaintainOptions(paths=race.paths, group=2, index=False, retention_seconds=3600.0 * (rounds % 2)))
