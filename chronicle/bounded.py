@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 4096
+_SPILL = 10
+"""Times its memory that a statement may write to the disk for itself."""
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(i?)B\Z", re.IGNORECASE)
 _OURS = re.compile(r"chronicle\.errors\.IntegrityError: (.+?)(?:; (.+))?\s*\Z")
 """The end of what DuckDB says where a reader of ours failed."""
@@ -83,7 +85,7 @@ class Sandbox:
     def __init__(self, bounds: Bounds, watch: Watch = nobody_watches) -> None:
         import duckdb
 
-        _ = bounds.memory_bytes, bounds.row_bytes
+        _ = bounds.row_bytes
         self._watch = watch
         self._left = bounds.seconds
         self._bounds = bounds
@@ -98,6 +100,7 @@ class Sandbox:
                 "python_enable_replacements": "false",
                 "memory_limit": bounds.memory,
                 "temp_directory": self._spill.name,
+                "max_temp_directory_size": f"{_SPILL * bounds.memory_bytes // 1_000_000}MB",
             },
         )
 

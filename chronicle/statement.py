@@ -14,10 +14,10 @@ from chronicle.errors import UsageError
 
 ALLOWED = "a query is one SELECT over runs, steps and tool_calls"
 TABLE_FUNCTIONS = frozenset(
-    {"range", "generate_series", "generate_subscripts", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
-    | {"histogram", "histogram_values", "summary", "regexp_split_to_table"}
+    {"range", "generate_series", "generate_subscripts", "unnest", "repeat", "repeat_row"}
+    | {"json_each", "json_tree", "regexp_split_to_table"}
 )
-"""What may stand in FROM with parentheses behind it. Others read files, settings or statements out of text."""
+"""What may stand in FROM with parentheses behind it. Others read files, settings, or tables and statements named in text."""
 REFUSED_FUNCTIONS = frozenset(["current_setting", "getvariable", "write_log", "sleep_ms", "pg_sleep"])
 REFUSED_SCHEMAS = frozenset({"pg_catalog"})
 """Settings stand there too."""
