@@ -233,6 +233,7 @@ def replay(call: Call, session: str | None, from_row: int, limit: int | None) ->
 
 verb(app, "query", *asking.FLAGS, on="lake or files")(asking.query)
 verb(app, "find", *taking.FIND, on="lake")(taking.find)
+verb(app, "report", *taking.REPORT, on="lake", changes=True, keeps=False)(taking.report)
 
 
 @verb(app, "convert", IN, OUT, FROM, CONVERT_TO, STRICT, RESIDUAL, taking.PROFILE, on=None, changes=True)

@@ -176,6 +176,21 @@ class FindOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOptions:
+    """A dataset or a whole lake -> one HTML page."""
+
+    lake: str
+    to: str
+    """Path of the page."""
+    dataset: str | None = None
+    overwrite: bool = False
+    timeout_seconds: float = 300.0
+    """For each of its questions."""
+    memory: str = "2GB"
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertOptions:
     """A file of one format -> a file of another."""
 

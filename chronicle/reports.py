@@ -160,6 +160,17 @@ class ExportReport(Report, kw_only=True):
     """Of the tables that were read: `fresh`, `stale by <n> facts`; empty with `--exact`."""
 
 
+class PageReport(Report, kw_only=True):
+    """A page that was written."""
+
+    verb: str = "report"
+    to: str = ""
+    bytes: int = 0
+    datasets: int = 0
+    """Whose tables it is about."""
+    runs: int = 0
+
+
 class Difference(msgspec.Struct, kw_only=True):
     """One thing that is not as it should be."""
 

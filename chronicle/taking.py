@@ -1,4 +1,4 @@
-"""How runs are taken out on the command line (design 8): flags and functions of `export` and `find`."""
+"""How runs are taken out on the command line (design 8): flags and functions of `export`, `find` and `report`."""
 
 from __future__ import annotations
 
@@ -35,6 +35,10 @@ FIND = (
     click.Option(["--words"], is_flag=True, help="Look for words also where TEXT is an id."),
     LIMIT,
     ROW_FORMAT,
+)
+REPORT = (
+    click.Option(["--to"], required=True, metavar="FILE.html", help="The page, outside the lake."),
+    click.Option(["--overwrite"], is_flag=True, help="Write over a file that is there."),
 )
 
 
@@ -86,3 +90,20 @@ def find(call: Call, text: str, words: bool, limit: int | None, format: str | No
     write_rows(shown, found.schema, found.batches(), call.console)
     if not found.count and limit != 0:
         call.console.note("nothing was found")
+
+
+def report(call: Call, to: str, overwrite: bool) -> Report:
+    """Write a page about runs. Figures by agent, model and tool, and the health of the dataset or the lake, in one HTML file."""
+    from chronicle.options import ReportOptions
+    from chronicle.report import report as run
+    from chronicle.storage.uri import local_path
+
+    return run(
+        ReportOptions(
+            lake=call.lake,
+            to=local_path(to, "--to"),
+            dataset=call.settings.dataset or None,
+            overwrite=overwrite,
+            dry_run=call.dry_run,
+        )
+    )
