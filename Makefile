@@ -37,8 +37,8 @@ test: lint .venv/peer ## everything but the long tests
 test-long: .venv/peer ## the tests of size, one part each: make test-long PART=kill
 	$(BIN)/python -m pytest -m long --timeout 5400 $(if $(PART),tests/long/test_$(PART).py,tests/long)
 
-bench: .venv/peer ## sizes at the limits, and speed beside the peer: make bench PART=speed
-	$(BIN)/python -m tests.bench $(PART)
+bench: .venv/peer ## each bar of speed and size beside the peer: make bench PART=writing, QUICK=1
+	$(BIN)/python -m tests.bench $(PART) $(if $(QUICK),--quick)
 
 # Apart from `clean`: a lake holds facts, and somebody may have put their own into this one.
 clean-readme: ## remove what the commands of the README left, the lake too

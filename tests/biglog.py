@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from chronicle.events import imported
 from chronicle.events.imported import Extent, ImportContext, SourceRef, Stat
 from chronicle.events.log import RawEventLanceStore
 from chronicle.events.manifest import ActiveWriter, Manifest, Segment, encode
+from chronicle.events.record import EventRecord, parse
 from chronicle.formats.cut import cut
 from chronicle.layout import MANIFEST, DatasetPaths, segment_path
 from chronicle.receipts import Receipts
@@ -122,3 +124,13 @@ def _receipt(number: int) -> SourceRef:
         size=1,
         digest=content,
     )
+
+
+def records(count: int) -> list[EventRecord]:
+    """Records of a live producer."""
+    text = '{"event_id":"e%d","timestamp_unix_ms":%d,"producer":"p","seq":%d,"source":"p","kind":"llm.request","payload":{}}'
+    return [parse((text % (number, STARTED_MS + number, number)).encode()) for number in range(count)]
+
+
+if __name__ == "__main__":  # python -m tests.biglog LAKE ROWS...: `receive` by a process with an environment of its own
+    receive(DatasetPaths(sys.argv[1], "d"), [int(rows) for rows in sys.argv[2:]])
