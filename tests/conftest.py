@@ -1,4 +1,4 @@
-"""One real Prefect server for all flow tests of a process: our own temporary one, in a home of its own."""
+"""What tests of one process share: a real Prefect server in a home of its own, sample exports, processes that can die."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.prefect_server import TemporaryServer, environment
+from tests.crash.sites import Forks
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +37,10 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("exports")
     write(directory)
     return directory
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    found = Forks(3)
+    yield found
+    found.close()

@@ -106,7 +106,7 @@ def drain_until(spool: Path, lake: Path, seconds: float | None) -> float | None:
     return time.monotonic() - began
 
 
-def drained(spool: Path, lake: Path) -> list[bytes]:
+def drained(spool: Path, lake: Path | str) -> list[bytes]:
     """Drain what is left; the texts of the whole log."""
     paths = DatasetPaths(str(lake), "d")
     report = drain(DrainOptions(paths=paths, spool=str(spool)))

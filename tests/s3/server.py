@@ -57,43 +57,69 @@ def binary() -> str:
     return found
 
 
+@dataclass
+class Running:
+    """A server that can be killed, and started again over what it had stored."""
+
+    server: Server
+    directory: Path
+    flags: list[str]
+    _process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it takes an object."""
+        with (self.directory / "weed.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    binary(),
+                    "mini",
+                    f"-dir={self.directory / 'data'}",
+                    "-ip=127.0.0.1",
+                    "-ip.bind=127.0.0.1",
+                    *self.flags,
+                    f"-bucket={BUCKET}",
+                    "-webdav=false",
+                    "-admin.ui=false",
+                    "-s3.port.iceberg=0",
+                    "-s3.port.lance=0",
+                    "-master.telemetry=false",
+                ],
+                env={**os.environ, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET},
+                cwd=self.directory,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        _wait(self.server, self._process, self.directory)
+
+    def kill(self) -> None:
+        """End it as a power cut does to a process: SIGKILL."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+
 @contextlib.contextmanager
 def running(directory: Path) -> Iterator[Server]:
     """Start a server and stop it at the end."""
-    program = binary()
+    with startable(directory) as found:
+        yield found.server
+
+
+@contextlib.contextmanager
+def startable(directory: Path) -> Iterator[Running]:
+    """A server at work, and the means to kill it and start it again; stopped at the end."""
+    binary()
     ports = iter(_free_ports(2 * len(_PORTS)))
     flags = [f"-{name}.port{kind}={next(ports)}" for name in _PORTS for kind in ("", ".grpc")]
-    s3_port = flags[0].rpartition("=")[2]
     (directory / "data").mkdir()
-    with (directory / "weed.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                program,
-                "mini",
-                f"-dir={directory / 'data'}",
-                "-ip=127.0.0.1",
-                "-ip.bind=127.0.0.1",
-                *flags,
-                f"-bucket={BUCKET}",
-                "-webdav=false",
-                "-admin.ui=false",
-                "-s3.port.iceberg=0",
-                "-s3.port.lance=0",
-                "-master.telemetry=false",
-            ],
-            env={**os.environ, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET},
-            cwd=directory,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    server = Server(f"http://127.0.0.1:{s3_port}")
+    found = Running(Server(f"http://127.0.0.1:{flags[0].rpartition('=')[2]}"), directory, flags)
     try:
-        _wait(server, process, directory)
-        yield server
+        found.start()
+        yield found
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        found.kill()
         for kind in ("s3", "filer"):
             for flag in flags:
                 Path(tempfile.gettempdir(), f"seaweedfs-{kind}-{flag.rpartition('=')[2]}.sock").unlink(missing_ok=True)
