@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -81,24 +81,35 @@ def run(work: str, *arguments: Any, bounds: Bounds, note: Note) -> Any:
 def _attended(task: bytes, spill: str, bounds: Bounds, note: Note) -> Any:
     request, ours = os.pipe()
     reply, theirs = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, *map(str, (os.getpid(), request, theirs))],
-        pass_fds=(request, theirs),
-        stdout=None if _is_of_this_process(sys.stdout) else subprocess.PIPE,
-        env={**os.environ, **s3config.exported(), "TMPDIR": spill},
-    )
-    os.close(request)
-    os.close(theirs)
+    with _deaf_child():
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, *map(str, (os.getpid(), request, theirs))],
+            pass_fds=(request, theirs),
+            stdout=None if _is_of_this_process(sys.stdout) else subprocess.PIPE,
+            env={**os.environ, **s3config.exported(), "TMPDIR": spill},
+        )
     try:
+        os.close(request)
+        os.close(theirs)
         with suppress(BrokenPipeError), open(ours, "wb") as pipe:  # it died: the reply will say so by its end
             pipe.write(task)
         return _Attendance(process, bounds, note).attend(reply)
     finally:
-        os.close(reply)
         process.kill()
         process.wait()
+        os.close(reply)
         if process.stdout is not None:
             process.stdout.close()
+
+
+@contextmanager
+def _deaf_child() -> Iterator[None]:
+    """A process that is started in here does not hear Ctrl-C: the caller does, and ends it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _is_of_this_process(stream: Any) -> bool:
@@ -194,7 +205,6 @@ def _memory_of(pid: int) -> int:
 
 def _serve(caller: int, request: int, reply: int) -> None:
     """Do the work that a caller asks for."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller hears it, and ends this process
     _die_with(caller)
     if not os.environ.get("CHRONICLE_DEBUG"):
         sys.excepthook = lambda *_: None  # the caller tells it
