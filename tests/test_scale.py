@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests import biglog
 from tests.events.helpers import events
 from tests.lake import Lake
 from tests.laws.contents import atif
+from tests.process import command, environment
 
 
 def test_an_append_needs_no_segment_that_was_there(tmp_path: Path) -> None:
@@ -33,14 +35,38 @@ def test_an_append_needs_no_segment_that_was_there(tmp_path: Path) -> None:
     assert (len(manifest.segments), manifest.fact_rows) == (1002, 500_003 + done.events)
 
 
+def opened(lake: Lake) -> int:
+    """Files and directories of the lake that an ingest of one new file opens."""
+    lake.put("a.json", atif("s", 3))
+    trace = lake.root / "trace"
+    words = command("ingest", lake.inbox, "--lake", lake.paths.lake, "--dataset", "d", "--json")
+    strace = ["strace", "--follow-forks", "--trace=open,openat", "--output", str(trace)]
+    subprocess.run([*strace, *words], env=environment(), capture_output=True, check=True)
+    lines = trace.read_text(errors="replace").splitlines()
+    return sum(f'"{lake.paths.lake}/' in line and " ENOENT " not in line for line in lines)
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_an_ingest_opens_as_many_files_in_a_large_log(tmp_path: Path) -> None:
+    counts = {}
+    for segments, pieces in ((10, [8, 2]), (1000, [512, 256, 128, 64, 32, 8])):
+        lake = Lake(tmp_path / str(segments))
+        biglog.announce(lake.paths, segments)
+        biglog.receive(lake.paths, pieces)
+        counts[segments] = opened(lake)
+    print("opened:", counts)
+    assert counts[1000] - counts[10] <= 4 * (6 - 2), "only the pieces of the receipts, log2 of the runs"
+    assert counts[10] > 30
+
+
 def test_the_pieces_of_receipts_are_as_many_as_the_logarithm_of_the_runs(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    for number in range(40):
+    for number in range(24):
         lake.put(f"{number:02}.json", atif(f"s{number}", 2))
         ingest(IngestOptions(paths=lake.paths, sources=(f"in={lake.inbox / f'{number:02}.json'}",)))
         pieces = lanceio.open_latest(lake.paths.receipts).get_fragments()
         assert 2 ** (len(pieces) - 1) <= number + 1
-    assert len(list_receipts(lake.paths)) == 40
+    assert len(list_receipts(lake.paths)) == 24
 
 
 def test_only_what_is_asked_for_is_decoded(tmp_path: Path) -> None:
