@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chronicle.layout import TABLES
+from chronicle.maintain import maintain
+from chronicle.options import MaintainOptions, QueryOptions
+from chronicle.query import query
 from infra import samples
 from tests import peer
 from tests.jsoncompare import same_json
@@ -85,3 +90,24 @@ def test_export_as_atif(lake: Lake) -> None:
     wanted = {**json.loads(atif("s1", 9)), "trajectory_id": run["document_id"]}  # the one member that the peer adds
     ours, theirs = (json.dumps(each, sort_keys=True).encode() for each in (wanted, found))
     assert same_json(ours, theirs) is None
+
+
+def asked(lake: Lake) -> tuple[Any, ...]:
+    """The same counts of tables and facts by both tools: ours, theirs, theirs of facts."""
+    with query(QueryOptions(lake=lake.paths.lake, dataset="d", sql=COUNTS)) as result:
+        ours = [row for batch in result.batches() for row in batch.to_pylist()]
+    kinds = peer.query(lake.paths.events, "select kind, count(*) as n from dataset.events group by 1")
+    return ours, peer.query(lake.paths.storyline, COUNTS), Counter({row["kind"]: row["n"] for row in kinds})
+
+
+def test_both_count_the_same_before_and_after_maintenance(lake: Lake, tmp_path: Path) -> None:
+    shutil.copytree(lake.root, tmp_path, dirs_exist_ok=True)
+    copied = Lake(tmp_path)
+    before = asked(copied)
+    assert before[0] == before[1]
+    assert before[2] == copied.store.stats().kinds
+    for full in (False, True):
+        report = maintain(MaintainOptions(paths=copied.paths, index_rows=20, full=full, retention_seconds=0))
+        assert any(each.startswith("segment") for each in report.indexed)
+        assert len(report.merged) == full
+        assert asked(copied) == before
