@@ -22,7 +22,7 @@ from chronicle.projection.schemas import SCHEMAS
 from chronicle.projection.sources import Wanted
 from chronicle.projection.tables import TableBuilder
 from chronicle.reading import ChangedWhileRead, Limits, SourceBytes, read_source
-from chronicle.storage.listing import SourceFile, list_sources
+from chronicle.storage.listing import SourceFile, key_text, list_sources
 
 
 def tables_of(sources: Sequence[str], limits: Limits) -> tuple[Tables, list[str]]:
@@ -81,29 +81,35 @@ class _Reading:
         try:
             return read_source(file, self.limits)
         except InputError as error:
-            error.message = f"{file.path}: {error.message}"
+            error.message = f"{key_text(file.path)}: {error.message}"
             raise
         except ChangedWhileRead as error:
-            raise InputError(f"{file.path}: changed while it was read", hint="run again", kind="unreadable") from error
+            raise InputError(f"{key_text(file.path)}: changed while it was read", hint="run again", kind="unreadable") from error
 
     def _documents(self, file: SourceFile, source: SourceBytes) -> Iterator[FactDocument]:
         found = self._cut(file, source)
+        if found is None:
+            return
+        name = key_text(file.path)
         context = ImportContext(source.source_id, file.key, file.root, source.stat, "0", time.time_ns() // 1_000_000, False)
         self.row += 1  # source.opened
         for index, document in enumerate(found.documents):
             imported.put_document(self, context, source.data, found, index)
             if document.fault:
-                self.warnings.append(f"{file.path}: document {document.locator} left out: {document.reason}")
+                self.warnings.append(f"{name}: document {document.locator} left out: {document.reason}")
             elif document.invalid:
-                self.warnings.append(f"{file.path}: document {document.locator} is {document.invalid}")
+                self.warnings.append(f"{name}: document {document.locator} is {document.invalid}")
             wanted = Wanted(source.source_id, document.locator, None)
             yield from DocumentFold({identity.document_id(*wanted[:2]): wanted}).feed(self._rows)
             self._rows.clear()
         self.row += 1  # source.closed
 
-    def _cut(self, file: SourceFile, source: SourceBytes) -> CutSource:
+    def _cut(self, file: SourceFile, source: SourceBytes) -> CutSource | None:
+        name = key_text(file.path)  # it stands in the message
         try:
-            return cut(source.data, name=file.key.rsplit("/", 1)[-1])
+            return cut(source.data, name=name)
         except InputError as error:
-            error.message = f"{file.path}: {error.message}"
-            raise
+            if error.kind != "empty":
+                raise
+            self.warnings.append(f"{name}: there is nothing in it")
+            return None
