@@ -17,6 +17,8 @@ from chronicle.layout import check_id, is_safe_segment
 
 MAX_COUNT = 2**63 - 1
 MAX_LEVEL = 255
+LONG = 1000
+"""Segments of a manifest that nobody reads by eye."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -107,8 +109,9 @@ def _require(holds: bool, what: str) -> None:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Indented JSON, as the peer writes it."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    """JSON, indented as the peer writes it; in one line where it is long, because every append writes it twice."""
+    data = msgspec.json.encode(manifest)
+    return data if len(manifest.segments) > LONG else msgspec.json.format(data, indent=2)
 
 
 def fence_of(manifest: Manifest) -> EventWriterFence:

@@ -6,13 +6,14 @@ store: conditional writes (`s3object`).
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+from blake3 import blake3
 
 from chronicle.errors import ChronicleError, CommitStateUnknown, PublicationChanged
 from chronicle.storage import files
@@ -115,4 +116,4 @@ def update(
 
 
 def _token(data: bytes | None) -> Token:
-    return MISSING if data is None else hashlib.sha256(data).hexdigest()
+    return MISSING if data is None else blake3(data).hexdigest()
