@@ -13,6 +13,7 @@ from chronicle.events.log import RawEventLanceStore
 from chronicle.events.maintenance import LogMaintenance
 from chronicle.events.vacuum import directories, vacuum_log
 from chronicle.layout import TABLES, DatasetPaths, generation_path, segment_path
+from chronicle.leftovers import remove_leftovers
 from chronicle.options import MaintainOptions
 from chronicle.rebuild import Cursor
 from chronicle.receipts import are_in_pieces, compact_receipts, receipts_lock
@@ -59,10 +60,10 @@ class _Maintain:
     retired: Retired
 
     def carry_out(self) -> None:
-        """Layer by layer: facts, tables, receipts."""
+        """Layer by layer: facts, tables, receipts; then what lies beside them."""
         options, report = self.options, self.report
         report.before = stock(options.paths)
-        steps = (self._facts, self._tables, self._receipts)
+        steps = (self._facts, self._tables, self._receipts, self._leftovers)
         for done, step in enumerate(steps):
             options.progress(done, len(steps))
             step()
@@ -118,6 +119,10 @@ class _Maintain:
         vacuum = self._vacuum()
         vacuum.versions(_RECEIPTS, path, versions.versions_of(path)[-1:])
         vacuum.finish(lambda name: name == _RECEIPTS)
+
+    def _leftovers(self) -> None:
+        if self.options.vacuum:
+            remove_leftovers(self.options.paths, self._vacuum)
 
     def _superseded(self, version: int) -> None:
         self.retired.note([Record(kind="versions", name=_RECEIPTS, versions=(version,), was_visible=True)])

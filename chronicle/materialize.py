@@ -7,7 +7,6 @@ sessions; so memory holds a few words a story. Files are not brought to the disk
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 INDEX = ".index.json"
 LOCK = ".index.lock"
 _SPOOL_IN_MEMORY = 16 << 20
-_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{16}\.tmp\Z")
 
 
 class File(msgspec.Struct, omit_defaults=True):
@@ -199,7 +197,7 @@ class _Run:
             self._change(todo, gone)
 
     def _change(self, todo: list[str], gone: list[str]) -> None:
-        gone += [name for name in files.list_dir(self.folder) if _LEFTOVER.match(name)]
+        gone += [name for name in files.list_dir(self.folder) if files.TEMPORARY.match(name)]
         if todo or gone:
             self._announce(todo)
             for name in gone:

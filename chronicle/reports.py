@@ -235,7 +235,7 @@ class Removed(msgspec.Struct, kw_only=True):
     """Something that nobody could reach for the retention, and its bytes."""
 
     kind: str
-    """`segment`, `generation` or `versions`."""
+    """`segment`, `generation`, `versions`, or `file`: what a killed process left."""
     name: str
     versions: list[int] = []
     bytes: int = 0

@@ -74,6 +74,13 @@ class Vacuum:
             self.retired.forget(noted)
         self._removed(Removed(kind=noted.record.kind, name=noted.record.name, bytes=size))
 
+    def remove_file(self, name: str, path: str) -> None:
+        """Remove one file that a killed process left."""
+        size = len(files.read(path) or b"")
+        if not self.dry_run:
+            files.remove(path)
+        self._removed(Removed(kind="file", name=name, bytes=size))
+
     def versions(self, name: str, uri: str, pinned: Collection[int]) -> None:
         """Remove versions of a dataset that are due; the pinned ones, the newest and all younger ones stay, and are checked."""
         noted = self.noted_versions.pop(name, [])

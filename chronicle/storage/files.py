@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from chronicle.storage import local
-from chronicle.storage.local import NAME_MAX, FileStates, from_oserror, translated
+from chronicle.storage.local import NAME_MAX, TEMPORARY, FileStates, from_oserror, translated
 from chronicle.storage.uri import is_s3
 
-__all__ = ["NAME_MAX", "FileStates", "Lock", "from_oserror", "translated"]
+__all__ = ["NAME_MAX", "TEMPORARY", "FileStates", "Lock", "from_oserror", "translated"]
 
 
 class Lock(Protocol):

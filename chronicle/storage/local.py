@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +20,9 @@ from chronicle.errors import ChronicleError, ConfigError, NotFoundError, Storage
 
 NAME_MAX = 255
 """Bytes of one name on the disks we know."""
+
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp\Z")
+"""Names of files that a write renames when they are whole; one that stays was left by a process that died."""
 
 FileStates = dict[str, tuple[int, int, int]]
 """Path -> what changes when the file is written."""

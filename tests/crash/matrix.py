@@ -69,6 +69,8 @@ class Scenario:
     """Directory of sources below the inbox; for `ingest`."""
     code: int = 0
     """Of the process, and of the one that is run again."""
+    code_when_done: int = 0
+    """Of the one that is run again, where the dead one had done all."""
     breaks_readers: bool = False
     """Without retention a reader of an older snapshot may find it gone."""
     keeps_facts: bool = False
@@ -104,7 +106,7 @@ SCENARIOS = [
     Scenario("maintain-full", ("maintain", "--full", "--retention", "0"), "garbage", breaks_readers=True, keeps_facts=True),
     Scenario("receipts-rebuild", ("receipts", "rebuild"), "grown", keeps_facts=True),
     Scenario("quarantine-retry", ("quarantine", "retry"), "bad", code=65),
-    Scenario("quarantine-drop", ("quarantine", "drop"), "bad", keeps_facts=True),
+    Scenario("quarantine-drop", ("quarantine", "drop"), "bad", code_when_done=66, keeps_facts=True),
     Scenario("drain", ("drain",), "spooled"),
     Scenario("spool-append", ("produce",), "nothing"),
 ]
@@ -250,7 +252,7 @@ class Matrix:
             assert blow.code in (-signal.SIGKILL, scenario.code), f"{point}: {blow.text}"
             seen = _Facts.of(ground)
             again = self.site.run(ground, scenario.work(ground))
-        assert again.code == scenario.code, f"{point}: {again.text}"
+        assert again.code in (scenario.code, scenario.code_when_done or scenario.code), f"{point}: {again.text}"
         reader.look(closely=True)
         assert reader.torn == [], f"{point}: {reader.torn}"
         after = _Facts.of(ground)
@@ -298,6 +300,9 @@ class Matrix:
         """Files that are still there for nobody when a vacuum has removed all that it can."""
         if not ground.store.exists():
             return []
+        for path in (ground.root / "lake").rglob("*"):
+            if path.suffix in (".tmp", ".bin"):
+                os.utime(path, (0, 0))
         maintain(MaintainOptions(paths=ground.paths, compact=False, index=False, retention_seconds=0))
         assert sorted(directories(ground.paths.events)) == sorted(each.id for each in ground.store.manifest().segments)
         assert len(generations(ground.paths.storyline)) <= 1
