@@ -88,7 +88,8 @@ def export_exact(options: ExportOptions, report: ExportReport, writer: Writer) -
                 source_id=source_id,
             )
         output = writer.file(*targets[source_id])
-        output.add(b"".join(pieces))
+        for piece in pieces:
+            output.add(piece)
         output.finish()
         report.documents += sources[source_id].documents
     report.skipped += [f"{key}: incomplete, it has no source.closed" for key in sorted(fold.begun.values())]

@@ -13,6 +13,8 @@ from chronicle.storage import files
 from chronicle.storage.local import NewFile
 
 _COPY_BYTES = 1 << 20
+_GATHER_BYTES = 1 << 18
+"""Pieces are written so many bytes at a time; many files may be at work."""
 
 
 class Writer:
@@ -54,6 +56,8 @@ class Output:
         self._dry_run = dry_run
         self._open = open_
         self._file: NewFile | None = None
+        self._pieces: list[bytes] = []
+        self._gathered = 0
         self.size = 0
 
     def add(self, data: bytes) -> None:
@@ -61,9 +65,17 @@ class Output:
         self.size += len(data)
         if self._dry_run:
             return
+        self._pieces.append(data)
+        self._gathered += len(data)
+        if self._gathered >= _GATHER_BYTES:
+            self._flush()
+
+    def _flush(self) -> NewFile:
         if self._file is None:
             self._file = _new(self._paths[0])
-        self._file.add(data)
+        self._file.add(b"".join(self._pieces))
+        self._pieces, self._gathered = [], 0
+        return self._file
 
     def finish(self) -> None:
         """Let the file appear under all its paths, and count it."""
@@ -72,9 +84,7 @@ class Output:
         self._open.pop(self, None)
         if self._dry_run:
             return
-        if self._file is None:
-            self._file = _new(self._paths[0])
-        self._file.finish()
+        self._flush().finish()
         for path in self._paths[1:]:
             _copy(self._paths[0], path)
 

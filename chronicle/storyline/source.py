@@ -29,6 +29,8 @@ SCAN_ROWS = 1024
 """Rows of one batch; one batch a table is what a reader of stories holds."""
 _ORIGIN_COLUMNS = ["document_id", "origin", "residual"]
 _IO_BYTES = 16 << 20
+_BATCH_BYTES = 16 << 20
+"""Long texts make batches of fewer rows, not more memory."""
 _DOCUMENTS_PER_FILTER = 32
 _FEW_DOCUMENTS = 512
 _MOST_STRETCHES = 32
@@ -240,7 +242,9 @@ def _is_visible(dataset: Any, root: str) -> bool:
 
 def _scanned(dataset: Any, where: str, rows: int = SCAN_ROWS, **what: Any) -> Iterator[pa.RecordBatch]:
     with _reading(dataset, where):
-        scanner = dataset.scanner(batch_size=rows, io_buffer_size=_IO_BYTES, scan_in_order=True, **what)
+        scanner = dataset.scanner(
+            batch_size=rows, batch_size_bytes=_BATCH_BYTES, io_buffer_size=_IO_BYTES, scan_in_order=True, **what
+        )
         yield from scanner.to_batches()
 
 
@@ -266,8 +270,8 @@ def _in_order(dataset: Any, order: list[str], where: str) -> Iterator[pa.RecordB
     if len(stretches) > _MOST_STRETCHES:
         yield from _fetched(dataset, [extent for _, extent in sorted(places)], where)
         return
-    total = sum(stretch.stop - stretch.start for stretch in stretches)
-    scans = [_stretch(dataset, stretch, total, rank, where) for stretch in stretches]
+    rows = max(_FEWEST_ROWS, SCAN_ROWS // max(len(stretches), 1))
+    scans = [_stretch(dataset, stretch, rows, rank, where) for stretch in stretches]
     yield from _packed(piece for _, piece in heapq.merge(*scans, key=itemgetter(0)))
 
 
@@ -305,13 +309,14 @@ def _fetched(dataset: Any, extents: list[Extent], where: str) -> Iterator[pa.Rec
 def _packed(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of a useful size: a column costs as much to open for one row as for a hundred."""
     held: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for piece in pieces:
         held.append(piece)
         rows += piece.num_rows
-        if rows >= SCAN_ROWS:
+        size += piece.nbytes
+        if rows >= SCAN_ROWS or size >= _BATCH_BYTES:
             yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-            held, rows = [], 0
+            held, rows, size = [], 0, 0
     if held:
         yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 

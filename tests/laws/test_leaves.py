@@ -1,0 +1,86 @@
+"""One changed leaf of a source changes the Storyline or the residual: no field is silently ignored (design 11)."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from chronicle.errors import InputError
+from chronicle.formats import hub
+from chronicle.formats.cut import cut
+from infra import samples
+
+SOURCE_ID = "0" * 32
+"""The same for all, so that ids do not tell them apart."""
+Path = tuple[str | int, ...]
+
+
+def leaves(value: object, path: Path = ()) -> Iterator[Path]:
+    """Paths of all values that hold no others."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not value or not isinstance(value, dict | list):
+        yield path
+    for key, each in inside:
+        yield from leaves(each, (*path, key))
+
+
+def changed(value: Any, path: Path) -> Any:
+    """A copy with another value at a path."""
+    if not path:
+        return _other(value)
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = changed(value[path[0]], path[1:])
+    return copy
+
+
+def _other(value: object) -> object:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    return f"{value}~" if isinstance(value, str) else 1 if value is None else [987]
+
+
+def stories(data: bytes, format: str) -> bytes:
+    """Everything that the hub knows of a file. Raises InputError where it takes none of it."""
+    found = cut(data, format=format)
+    made = []
+    for document in found.documents:
+        if document.fault or document.invalid:
+            raise InputError(document.reason or document.invalid or "")
+        made += hub.into(hub.document_of(data, found, document, SOURCE_ID))
+    return msgspec.msgpack.encode(made)
+
+
+def ignored(data: bytes, dice: random.Random, most: int) -> tuple[int, list[str]]:
+    """(leaves that were changed, those of them that made no difference) of a file, at most so many of each document."""
+    found = cut(data)
+    tried, silent = 0, []
+    for document in found.documents:
+        try:
+            value = json.loads(data[document.start : document.end])
+            before = stories(json.dumps(value).encode(), found.format or "")
+        except (InputError, ValueError):
+            continue
+        paths = list(leaves(value))
+        for path in paths if len(paths) <= most else dice.sample(paths, most):
+            tried += 1
+            try:
+                after = stories(json.dumps(changed(value, path)).encode(), found.format or "")
+            except InputError:  # it is missed, then
+                continue
+            if after == before:
+                silent.append(f"document {document.locator}: {'/'.join(map(str, path))}")
+    return tried, silent
+
+
+@pytest.mark.parametrize("name", [name for name, data in samples.samples().items() if data and "cut-off" not in name])
+def test_no_leaf_of_a_sample_is_ignored(name: str) -> None:
+    tried, silent = ignored(samples.samples()[name], random.Random(3), 200)
+    assert tried > 3
+    assert silent == []
