@@ -42,7 +42,7 @@ def _other(value: object) -> object:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):
-        return value + 1
+        return value + 1 if value == value else 0
     return f"{value}~" if isinstance(value, str) else 1 if value is None else [987]
 
 

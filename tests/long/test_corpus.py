@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import time
 from collections import Counter
@@ -17,11 +18,14 @@ from chronicle.receipts import list_receipts
 from chronicle.storyline.source import StorylineDataSource
 from tests.jsoncompare import same_json
 from tests.lake import tree
+from tests.laws import test_leaves
 from tests.long import evidence
 from tests.process import REPOSITORY, Done, chronicle
 
 CORPUS = (REPOSITORY.parent / "shared/corpus").resolve()
 PARTS = ("atif", "openai_msg")
+SEED = 11
+"""Of the choice of leaves, where a document has many."""
 REFUSED = {
     "atif/not_atif_gemini_cli_native.json": "unsupported:gemini-cli-log",
     "atif/not_atif_openhands_native.json": "unsupported:openhands-log",
@@ -167,6 +171,37 @@ def test_export_through_the_hub_gives_equal_values(run: Taken, format: str, foun
     assert counts["equal"] == len([name for name in files() if name.startswith(f"{format}/") and name not in REFUSED])
 
 
+def test_json_lines_give_equal_values(run: Taken, found: dict[str, Any], tmp_path: Path) -> None:
+    """Every ATIF document of the corpus stands once in one file of JSON lines, and nothing else does."""
+    where = "document_id IN (SELECT document_id FROM runs WHERE json_extract_string(origin, '$.format') = 'atif')"
+    run.call("export", "--format", "atif", "--where", where, "--to", tmp_path / "all.jsonl")
+    lines = (tmp_path / "all.jsonl").read_bytes().splitlines()
+    wanted = [data for name, data in sorted(files().items()) if name.startswith("atif/") and name not in REFUSED]
+    left = list(lines)
+    for data in wanted:
+        equal = [line for line in left if same_json(data, line) is None]
+        assert equal, data[:200]
+        left.remove(equal[0])
+    assert left == []
+    found["json_lines_atif"] = {"documents": len(lines), "different": 0}
+
+
+@pytest.mark.parametrize("format", PARTS)
+def test_no_leaf_is_ignored(format: str, found: dict[str, Any]) -> None:
+    """One changed leaf of a source changes the Storyline or the residual (design 11)."""
+    dice = random.Random(SEED)
+    tried, silent = 0, {}
+    for name, data in sorted(files().items()):
+        if name.startswith(f"{format}/") and name not in REFUSED:
+            count, ignored = test_leaves.ignored(data, dice, most=40 if len(data) < 1 << 20 else 1)
+            tried += count
+            if ignored:
+                silent[name] = ignored
+    assert silent == {}
+    assert tried > 500
+    found[f"leaves_{format}"] = {"changed": tried, "ignored": 0}
+
+
 def test_the_plain_verbs_give_the_same(run: Taken, plain: Taken, found: dict[str, Any]) -> None:
     assert plain.facts() == run.facts()
     assert plain.rows() == run.rows()
@@ -179,4 +214,4 @@ def test_the_plain_verbs_give_the_same(run: Taken, plain: Taken, found: dict[str
         **{name: table.num_rows for name, table in run.rows().items()},
         "markdown_files": len(run.markdown()),
     }
-    evidence.keep("corpus", found)
+    evidence.keep("corpus", found, seed=SEED)
