@@ -33,6 +33,11 @@ DENSE = {
 }
 """Field metadata of a column of long texts: all four together, or Lance compresses each value alone."""
 
+BATCH_BYTES = 64 << 20
+FEWEST_BATCH_ROWS = 32
+_UNPACKED = 3
+"""Times its stored size that text takes."""
+
 _M_MMAP_THRESHOLD = -3
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?/(?:home|rustc)/\S+\.rs:\d+:\d+")
@@ -274,6 +279,20 @@ def encoded_schema(schema: pa.Schema, encode: Collection[str]) -> pa.Schema:
     for name in encode:
         schema.field(name)
     return pa.schema([field.with_metadata(DENSE) if field.name in encode else field for field in schema])
+
+
+def batch_rows(dataset: Any, most: int) -> int:
+    """Rows of a batch of a scan, at most `most`, that are likely to need less than BATCH_BYTES while they are decoded.
+
+    Lance decodes as many rows as `batch_size` says at a time; `batch_size_bytes` only cuts what was decoded (measured).
+    """
+    if not isinstance(dataset, lance().LanceDataset):
+        return most  # a view that has bounds of its own
+    widest = 1
+    for fragment in dataset.get_fragments():
+        stored = sum(file.file_size_bytes or 0 for file in fragment.metadata.files)
+        widest = max(widest, _UNPACKED * stored // max(fragment.physical_rows, 1))
+    return max(FEWEST_BATCH_ROWS, min(most, BATCH_BYTES // widest))
 
 
 def open_latest(uri: str) -> Any:

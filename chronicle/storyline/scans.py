@@ -1,7 +1,7 @@
 """A table as DuckDB scans it: the columns and rows that a statement needs, in batches that stay small (design 5.2).
 
 DuckDB asks a dataset for a scanner with the columns it reads and the filters it can hand over. Lance's own default holds two
-gigabytes of a table at a time, and as many rows of a batch whether they hold ten bytes or a million.
+gigabytes of a table at a time, and decodes eight thousand rows of a batch whether they hold ten bytes or a million.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ lanceio.lance()  # the first import of pyarrow.dataset must be this one: it keep
 
 from pyarrow.dataset import Dataset  # noqa: E402
 
-_BOUNDS = {"batch_size": 1024, "batch_size_bytes": 16 << 20, "io_buffer_size": 16 << 20}
+_ROWS = 1024
+_IO_BYTES = 16 << 20
 
 
 class Scanned(Dataset):  # type: ignore[misc]
@@ -25,6 +26,7 @@ class Scanned(Dataset):  # type: ignore[misc]
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
+        self._rows = lanceio.batch_rows(dataset, _ROWS)
 
     @property
     def schema(self) -> pa.Schema:
@@ -33,4 +35,4 @@ class Scanned(Dataset):  # type: ignore[misc]
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
         """A scanner over some columns, and the rows for which an Arrow expression holds."""
-        return self._dataset.scanner(columns=columns, filter=filter, **_BOUNDS)
+        return self._dataset.scanner(columns=columns, filter=filter, batch_size=self._rows, io_buffer_size=_IO_BYTES)

@@ -242,9 +242,8 @@ def _is_visible(dataset: Any, root: str) -> bool:
 
 def _scanned(dataset: Any, where: str, rows: int = SCAN_ROWS, **what: Any) -> Iterator[pa.RecordBatch]:
     with _reading(dataset, where):
-        scanner = dataset.scanner(
-            batch_size=rows, batch_size_bytes=_BATCH_BYTES, io_buffer_size=_IO_BYTES, scan_in_order=True, **what
-        )
+        few = lanceio.batch_rows(dataset, rows)
+        scanner = dataset.scanner(batch_size=few, io_buffer_size=_IO_BYTES, scan_in_order=True, **what)
         yield from scanner.to_batches()
 
 

@@ -191,3 +191,16 @@ def test_lance_comes_from_one_module_alone():
         if line.strip().split()[:2] in (["import", "lance"], ["from", "lance"])
     }
     assert importers == {"storage/lanceio.py"}
+
+
+def test_batches_of_long_texts_have_fewer_rows(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("text", pa.string())])
+    found = []
+    for width in (10, 60_000, 3_000_000):
+        texts = [random.Random(number).randbytes(width // 2).hex() for number in range(8)]
+        uri = str(tmp_path / f"{width}.lance")
+        lanceio.create(uri, schema, [pa.record_batch([pa.array(texts)], schema)])
+        found.append(lanceio.batch_rows(lanceio.open_version(uri, 1), 1024))
+    assert (found[0], found[2]) == (1024, lanceio.FEWEST_BATCH_ROWS)
+    assert 300 < found[1] < 500
+    assert lanceio.batch_rows(pa.table({"text": ["a"]}), 7) == 7
