@@ -202,5 +202,5 @@ def test_batches_of_long_texts_have_fewer_rows(tmp_path: Path) -> None:
         lanceio.create(uri, schema, [pa.record_batch([pa.array(texts)], schema)])
         found.append(lanceio.batch_rows(lanceio.open_version(uri, 1), 1024))
     assert (found[0], found[2]) == (1024, lanceio.FEWEST_BATCH_ROWS)
-    assert 300 < found[1] < 500
+    assert lanceio.FEWEST_BATCH_ROWS < found[1] < 1024
     assert lanceio.batch_rows(pa.table({"text": ["a"]}), 7) == 7
