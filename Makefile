@@ -42,7 +42,7 @@ bench: .venv/peer ## each bar of speed and size beside the peer: make bench PART
 
 # Apart from `clean`: a lake holds facts, and somebody may have put their own into this one.
 clean-readme: ## remove what the commands of the README left, the lake too
-	rm -rf exports lake out stories survey.json
+	rm -rf exports lake out stories tables training.jsonl report.html survey.json
 
 clean: ## remove what the demo and the tests left
 	rm -rf demo-lake demo-samples demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -124,7 +124,7 @@ def test_links_lead_somewhere() -> None:
 def test_what_the_commands_leave_is_ignored_and_can_be_removed() -> None:
     ignored = (ROOT / ".gitignore").read_text().split()
     (removed,) = re.findall(r"^clean-readme:.*\n\trm -rf (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    for name in ("exports", "lake", "out", "stories", "survey.json"):
+    for name in ("exports", "lake", "out", "stories", "tables", "training.jsonl", "report.html", "survey.json"):
         assert re.search(rf"\b{re.escape(name)}\b", README)
         assert f"/{name}" in ignored
         assert name in removed.split()
