@@ -13,14 +13,14 @@ from chronicle.errors import UsageError
 from chronicle.events.log import RawEventLanceStore
 from chronicle.exports.documents import FORMATS, MARKDOWN, PARQUET
 from chronicle.exports.selection import export_selection, selected_runs
-from chronicle.exports.sources import exact_sources, export_converted, export_exact
+from chronicle.exports.sources import export_converted, export_exact
 from chronicle.exports.writer import Writer
 from chronicle.formats import hub
 from chronicle.options import ExportOptions
 from chronicle.reports import ExportReport
 from chronicle.storyline.source import StorylineDataSource
 
-__all__ = ["FORMATS", "check", "exact_sources", "export"]
+__all__ = ["FORMATS", "check", "export"]
 
 
 def export(options: ExportOptions) -> ExportReport:

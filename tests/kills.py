@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from chronicle import facts
 from chronicle.errors import NotFoundError
-from chronicle.export import exact_sources
+from chronicle.exports.sources import exact_sources
 from chronicle.layout import TABLES
 from chronicle.options import QueryOptions, VerifyOptions
 from chronicle.query import query
