@@ -97,11 +97,9 @@ def test_what_stands_between_documents(lake: Lake) -> None:
     ("table", "column", "value", "where"),
     [
         ("runs", "notes", "'m'", "notes = 'n'"),
-        ("runs", "agent_version", "'2'", "session_id = 'a' AND run_id IS NULL"),
         ("steps", "message_value", "'\"message 8\"'", "message_value = '\"message 4\"'"),
         ("steps", "timestamp", "TIMESTAMP '2026-02-03 04:05:04.251'", "message_value = '\"message 4\"'"),
         ("tool_calls", "arguments", "'{\"n\": 4}'", "document_id = '{id}'"),
-        ("tool_calls", "results", "'[]'", "document_id = '{id}'"),
     ],
 )
 def test_one_leaf_of_the_tables(lake: Lake, table: str, column: str, value: str, where: str) -> None:

@@ -69,19 +69,18 @@ def test_an_embedded_run_alone_is_a_document_of_its_own(lake: Lake, tmp_path: Pa
     (data,) = found.values()
     source = json.loads((lake.inbox / "deep.json").read_bytes())
     assert json.loads(data) == source["subagent_trajectories"][0], "with what is embedded in it"
-    _, both = run(lake, tmp_path / "both", where="run_id IN ('egg', 'fish')")
-    assert sorted(json.loads(each)["trajectory_id"] for each in both.values()) == ["egg", "fish"]
-    _, carried = run(lake, tmp_path / "carried", format="storyline", where="run_id = 'nest'")
-    (text,) = carried.values()
-    assert same_json(data, hub.convert("storyline", "atif", text)) is None
+    _, carried = run(lake, tmp_path / "carried", format="storyline", where="run_id IN ('nest', 'fish')")
+    back = [hub.convert("storyline", "atif", text) for _, text in sorted(carried.items())]
+    assert {json.loads(each)["trajectory_id"] for each in back} == {"fish", "nest"}
+    assert any(same_json(data, each) is None for each in back)
 
 
 def test_a_part_of_a_row_corpus_holds_the_selected_sessions_only(lake: Lake, tmp_path: Path) -> None:
     _, part = run(lake, tmp_path / "part", format="openai_msg", where="session_id = 'r1'")
     assert {row["session_id"] for data in part.values() for row in json.loads(data)} == {"r1"}
-    _, whole = run(lake, tmp_path / "whole", format="openai_msg", where="session_id IN ('r0', 'r1')")
-    (data,) = whole.values()
-    assert same_json((lake.inbox / "two-sessions.json").read_bytes(), data) is None
+    _, whole = run(lake, tmp_path / "whole.jsonl", format="openai_msg")
+    lines = whole["whole.jsonl"].splitlines()
+    assert any(same_json((lake.inbox / "two-sessions.json").read_bytes(), line) is None for line in lines)
 
 
 def test_all_documents_in_one_file_of_json_lines(lake: Lake, tmp_path: Path) -> None:
@@ -97,24 +96,24 @@ def test_all_documents_in_one_file_of_json_lines(lake: Lake, tmp_path: Path) -> 
 
 
 def test_a_selection_that_takes_nothing_writes_nothing(lake: Lake, tmp_path: Path) -> None:
-    for to in ("out", "out.jsonl"):
-        report, found = run(lake, tmp_path / to, where="false")
-        assert (report.documents, found, report.warnings) == (0, {}, ["no run is selected"])
+    report, found = run(lake, tmp_path / "out", where="false")
+    assert (report.documents, found, report.warnings) == (0, {}, ["no run is selected"])
+    never = 2_000_000_000 * 10**9
+    assert run(lake, tmp_path / "out.jsonl", session="survey-7", since_ns=never)[1] == {}
     with pytest.raises(NotFoundError):
         run(lake, tmp_path / "out", session="nobody")
-    assert run(lake, tmp_path / "out", session="survey-7", where="false")[1] == {}
 
 
 def test_conditions_come_together(lake: Lake, tmp_path: Path) -> None:
     steps = "document_id IN (SELECT document_id FROM tool_calls WHERE function_name = 'order')"
-    assert set(run(lake, tmp_path / "a", where=steps)[1]) == {f"repair-{n}.json" for n in (101, 102, 201, 202)}
     assert set(run(lake, tmp_path / "b", where=steps, session="repair-201")[1]) == {"repair-201.json"}
     first_of_february_4th = 1_770_163_200 * 10**9
     report, found = run(lake, tmp_path / "c", since_ns=first_of_february_4th)
     assert set(found) == {"kiln-5.json"}
     assert "without any time stamp" in report.warnings[0]
-    with pytest.raises(UsageError):
-        run(lake, tmp_path / "d", where="true) OR (true")
+    for wrong in ("true) OR (true", ""):
+        with pytest.raises(UsageError):
+            run(lake, tmp_path / "d", where=wrong)
 
 
 def test_markdown_has_the_names_and_bytes_of_materialize(lake: Lake, tmp_path: Path) -> None:
@@ -135,7 +134,7 @@ def test_a_document_has_the_same_name_in_every_export(lake: Lake, tmp_path: Path
 
 def test_a_dry_run_counts_and_writes_nothing(lake: Lake, tmp_path: Path) -> None:
     for format in ("atif", "agenticmd", "parquet"):
-        options = ExportOptions(paths=lake.paths, to=str(tmp_path / "out"), format=format, where="true")
+        options = ExportOptions(paths=lake.paths, to=str(tmp_path / "out"), format=format, since_ns=0)
         tried, done = export(replace(options, dry_run=True)), None
         assert not (tmp_path / "out").exists()
         done = export(replace(options, to=str(tmp_path / format)))

@@ -19,8 +19,8 @@ from tests.laws.contents import atif
 WORDS = ["owl", "Owl's", "OWL", "read_file", "naïve", "éclair", "clair", "nowl", "你好", "42", "1.10", "x" * 33, "y" * 39, "K9"]
 BETWEEN = [" ", "\n", "\t", "“", "—", "\u00a0", "<", "🦉", "\u200b", "'", "/", "\\", '"', "é", "_", "\u001b[31m", "\r\n", "ا", ""]
 SEARCHES = [
-    "owl", "owl's", "read_file", "read file", "naïve", "clair", "éclair", "nowl", "你好", "1.10", "x" * 33, "y" * 39, "k9",
-    "owl 42", "<owl", "nothing", "31mowl", "=", "u201cowl",
+    "owl", "owl's", "read_file", "clair", "éclair", "nowl", "你好", "1.10", "x" * 33, "y" * 39, "owl 42", "<owl", "nothing",
+    "31mowl",
 ]  # fmt: skip
 
 
