@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from chronicle.bounded import Bounds, Tables
+    from chronicle.sql.sandbox import Bounds, Tables
 
 MOST_ROWS = 200
 """Lines of a table; the longest ones come first."""
@@ -114,7 +114,7 @@ def figures(sources: Sequence[tuple[str, Tables]], bounds: Bounds) -> Figures:
 
 
 def _asked(sql: str, sources: Sequence[tuple[str, Tables]], bounds: Bounds) -> Table:
-    from chronicle.bounded import run
+    from chronicle.sql.sandbox import run
 
     rows: list[tuple[Any, ...]] = []
     total = 0

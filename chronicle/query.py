@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from chronicle import bounded
-from chronicle.bounded import Bounds, QueryResult, Tables, Watch, nobody_watches
 from chronicle.discovery import Location, places_with_tables
 from chronicle.errors import ChronicleError
 from chronicle.layout import TABLES
 from chronicle.options import QueryOptions
-from chronicle.statement import check
+from chronicle.sql import sandbox
+from chronicle.sql.sandbox import Bounds, QueryResult, Tables, Watch, nobody_watches
+from chronicle.sql.statement import check
 
 if TYPE_CHECKING:
-    from chronicle.cell import Channel
     from chronicle.console import Console
+    from chronicle.sql.process import Channel
     from chronicle.storyline.source import StorylineDataSource
 
 _OPENED_AT_ONCE = 8
@@ -37,10 +37,10 @@ def query(options: QueryOptions, watch: Watch = nobody_watches) -> QueryResult:
     check(options.sql)  # before the tables are opened: a wrong statement is told at once
     if options.files:
         from chronicle.reading import Limits
-        from chronicle.sourcetables import tables_of
+        from chronicle.sql.filetables import tables_of
 
         tables, warnings = tables_of(options.files, Limits(options.max_source_bytes, options.max_ratio))
-        return bounded.run(options.sql, [("", tables)], bounds_of(options), warnings, watch)
+        return sandbox.run(options.sql, [("", tables)], bounds_of(options), warnings, watch)
     places, warnings = places_with_tables(options.lake, options.dataset)
     sources: list[tuple[str, Tables]] = []
     stale = []
@@ -49,16 +49,16 @@ def query(options: QueryOptions, watch: Watch = nobody_watches) -> QueryResult:
         stale += _staleness(place, source)
     if stale:
         warnings = [*warnings, f"not from all facts: {', '.join(stale)}; run `chronicle rebuild`"]
-    return bounded.run(options.sql, sources, bounds_of(options), warnings, watch)
+    return sandbox.run(options.sql, sources, bounds_of(options), warnings, watch)
 
 
 def print_rows(options: QueryOptions, format: str, console: Console) -> None:
     """Run a query in a process of its own and write its rows on standard output. Raises as `query` does."""
-    from chronicle import cell
+    from chronicle.sql import process
 
     bounds = bounds_of(options)
     _ = bounds.memory_bytes, bounds.row_bytes  # told without a process
-    cell.run(f"{__name__}:_print_here", options, format, console.quiet, bounds=bounds, note=console.note)
+    process.run(f"{__name__}:_print_here", options, format, console.quiet, bounds=bounds, note=console.note)
 
 
 def _print_here(channel: Channel, options: QueryOptions, format: str, quiet: bool) -> None:

@@ -30,7 +30,7 @@ def report(options: ReportOptions) -> PageReport:
     Raises UsageError (a target inside the lake, or that is there already without `overwrite`), NotFoundError where there
     is no such dataset or none with tables, IntegrityError where tables do not read.
     """
-    from chronicle.bounded import Bounds
+    from chronicle.sql.sandbox import Bounds
 
     began = time.monotonic()
     _check_target(options)

@@ -32,8 +32,8 @@ def selected_runs(options: ExportOptions, report: ExportReport, source: Storylin
     Raises NotFoundError for a session that no run has, UsageError for an expression that does not run.
     """
     if options.where is not None:
-        from chronicle.bounded import Bounds
-        from chronicle.selection import selected
+        from chronicle.sql.sandbox import Bounds
+        from chronicle.sql.selection import selected
 
         found = selected(source, options.where, Bounds())
     else:

@@ -23,7 +23,7 @@ from chronicle.storyline.store import StorylineLanceStore
 from chronicle.storyline.writer import quoted
 
 if TYPE_CHECKING:
-    from chronicle.bounded import Bounds, QueryResult
+    from chronicle.sql.sandbox import Bounds, QueryResult
 
 SCAN_ROWS = 1024
 """Rows of one batch; one batch a table is what a reader of stories holds."""
@@ -94,10 +94,10 @@ class StorylineDataSource:
         DuckDB runs it in this process, shut in as for `chronicle query`. Raises UsageError where it is refused, wrong or
         stopped.
         """
-        from chronicle import bounded
+        from chronicle.sql import sandbox
 
         tables = {name: getattr(self, name) for name in TABLES}
-        return bounded.run(sql, [("", tables)], bounds or bounded.Bounds())
+        return sandbox.run(sql, [("", tables)], bounds or sandbox.Bounds())
 
     def stream(self, table: str, columns: Sequence[str] | None = None, filter: str | None = None) -> pa.RecordBatchReader:
         """Rows of a table as an Arrow stream, in flat memory; `filter` is text for Lance, like `source = 'agent'`."""

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronicle.bounded import Bounds
 from chronicle.errors import NotFoundError, UsageError
 from chronicle.maintain import maintain
 from chronicle.options import MaintainOptions
 from chronicle.projection.tables import TableBuilder
+from chronicle.sql.sandbox import Bounds
 from chronicle.storyline import source as module
 from chronicle.storyline.source import StorylineDataSource
 from chronicle.storyline.store import StorylineLanceStore

@@ -18,7 +18,7 @@ import msgspec
 
 from chronicle.errors import IntegrityError, StorageError, UsageError
 from chronicle.layout import TABLES
-from chronicle.statement import behind_explain, check, check_reads, one_line, refused, wrong
+from chronicle.sql.statement import behind_explain, check, check_reads, one_line, refused, wrong
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
-from chronicle.bounded import Bounds, too_much_memory, too_much_time
 from chronicle.console import write
 from chronicle.errors import ChronicleError, UsageError
+from chronicle.sql.sandbox import Bounds, too_much_memory, too_much_time
 from chronicle.storage import s3config
 
 GRACE_SECONDS = 2.0

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from chronicle import identity
-from chronicle.bounded import Tables
 from chronicle.errors import InputError, NotFoundError
 from chronicle.events import imported
 from chronicle.events.imported import ImportContext
@@ -22,6 +21,7 @@ from chronicle.projection.schemas import SCHEMAS
 from chronicle.projection.sources import Wanted
 from chronicle.projection.tables import TableBuilder
 from chronicle.reading import ChangedWhileRead, Limits, SourceBytes, read_source
+from chronicle.sql.sandbox import Tables
 from chronicle.storage.listing import SourceFile, key_text, list_sources
 
 

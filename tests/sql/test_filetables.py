@@ -9,7 +9,7 @@ import pytest
 
 from chronicle.errors import InputError, NotFoundError
 from chronicle.reading import Limits
-from chronicle.sourcetables import tables_of
+from chronicle.sql.filetables import tables_of
 from infra import samples
 from tests.command import chronicle
 from tests.lake import ORDER, Lake

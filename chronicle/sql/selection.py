@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from chronicle.bounded import Bounds, Sandbox, Watch, nobody_watches
 from chronicle.errors import UsageError
 from chronicle.layout import TABLES
-from chronicle.statement import check, refused
+from chronicle.sql.sandbox import Bounds, Sandbox, Watch, nobody_watches
+from chronicle.sql.statement import check, refused
 
 if TYPE_CHECKING:
-    from chronicle.cell import Channel
+    from chronicle.sql.process import Channel
     from chronicle.storyline.current import Snapshot
     from chronicle.storyline.source import StorylineDataSource
 
@@ -24,11 +24,11 @@ def selected(source: StorylineDataSource, expression: str, bounds: Bounds) -> li
     expression, does not run, or hits a bound (kind `stopped`); IntegrityError where tables do not read. It is evaluated in a
     process of its own, over the state that the source has pinned.
     """
-    from chronicle import cell
+    from chronicle.sql import process
 
     work = f"{__name__}:_select_there"
     try:
-        found = cell.run(work, source.root, source.snapshot, expression, bounds, bounds=bounds, note=_silent)
+        found = process.run(work, source.root, source.snapshot, expression, bounds, bounds=bounds, note=_silent)
     except UsageError as error:
         if error.kind == "stopped":
             error.hint = "write a condition that takes less"

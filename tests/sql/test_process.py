@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.bounded import Bounds
-from chronicle.cell import Channel, run
 from chronicle.errors import ChronicleError, NotFoundError, UsageError
+from chronicle.sql.process import Channel, run
+from chronicle.sql.sandbox import Bounds
 from tests.process import REPOSITORY, start
-from tests.test_query import story, tabled
+from tests.sql.test_query import story, tabled
 
 ENDLESS = "SELECT count(*) FROM range(100000000) a, range(10000000)"
 

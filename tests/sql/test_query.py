@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.bounded import Bounds, run
 from chronicle.errors import NotFoundError, UsageError
 from chronicle.formats.story import Agent, StorylineDocument, ToolCall, Turn
 from chronicle.layout import DatasetPaths
 from chronicle.options import QueryOptions
 from chronicle.projection.tables import TableBuilder
 from chronicle.query import QueryResult, query
+from chronicle.sql.sandbox import Bounds, run
 from chronicle.storyline.store import StorylineLanceStore
 from infra import samples
 from tests.command import chronicle

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from chronicle.bounded import Bounds, Tables, run
 from chronicle.reading import Limits
-from chronicle.sourcetables import tables_of
+from chronicle.sql.filetables import tables_of
+from chronicle.sql.sandbox import Bounds, Tables, run
 from infra import samples
 from tests.lake import Lake
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "questions.md").read_text()
 QUESTIONS = re.findall(r"^### (.*?)$.*?^```sql\n(.*?)^```$\n\n^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 LIMITS = Limits(2 << 30, 200)

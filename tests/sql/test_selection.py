@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.bounded import Bounds
 from chronicle.errors import UsageError
 from chronicle.layout import DatasetPaths
-from chronicle.selection import evaluated, selected
+from chronicle.sql.sandbox import Bounds
+from chronicle.sql.selection import evaluated, selected
 from chronicle.storyline.source import StorylineDataSource
 from infra import samples
 from tests.command import chronicle
 from tests.lake import Lake
-from tests.test_query import story, tabled
+from tests.sql.test_query import story, tabled
 
 BOUNDS = Bounds(seconds=30, memory="500MB")
 
