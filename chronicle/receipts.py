@@ -113,6 +113,7 @@ class _Stored:
         self._columns: dict[str, pa.Array] = {}
         self._places: dict[str, _Places] = {}
         self._decode = msgspec.json.Decoder(SourceRef).decode
+        self._last: tuple[int, _Row] = -1, ("", SourceRef(source_id="", source_key=""))
         with self._damage_named():
             table = _table(self._path)
             self.exist = table is not None
@@ -120,20 +121,21 @@ class _Stored:
                 self._columns = {name: table[name].combine_chunks() for name in _COLUMNS}
                 self._places = {name: _Places(self._columns[name]) for name in ("source_key", "source_id")}
 
-    def of(self, column: str, value: str) -> Iterator[_Row]:
+    def of(self, column: str, value: str) -> list[_Row]:
         """The rows of one source key or source id, in the order in which they were written."""
         places = self._places.get(column)
-        return self._at(places.of(value)) if places is not None else iter(())
+        return [] if places is None else [self._row(at) for at in places.of(value)]
 
     def rows(self) -> Iterator[_Row]:
         """All rows in the order in which they were written."""
-        return self._at(range(len(self._columns["kind"]))) if self._columns else iter(())
+        return map(self._row, range(len(self._columns["kind"]))) if self._columns else iter(())
 
-    def _at(self, places: Iterable[int]) -> Iterator[_Row]:
-        kinds, sources = self._columns["kind"], self._columns["source"]
-        with self._damage_named():
-            for at in places:
-                yield kinds[at].as_py(), self._decode(sources[at].as_py())
+    def _row(self, at: int) -> _Row:
+        if at != self._last[0]:  # whoever asks for a key mostly asks for its content next
+            with self._damage_named():
+                kind, text = self._columns["kind"][at].as_py(), self._columns["source"][at].as_py()
+                self._last = at, (kind, self._decode(text))
+        return self._last[1]
 
     @contextmanager
     def _damage_named(self) -> Iterator[None]:
