@@ -314,6 +314,7 @@ def quarantine_show(call: Call, id: str) -> Report:
 def quarantine_retry(call: Call, id: str | None) -> Report:
     """Try to read entries again. From their stored bytes, under the same source key."""
     from chronicle.quarantine import Quarantine
+    from chronicle.reading import Limits
     from chronicle.reports import QuarantineReport
     from chronicle.retry import retry
 
@@ -322,7 +323,8 @@ def quarantine_retry(call: Call, id: str | None) -> Report:
         entries = [found.get(id)] if id else list(found.entries.values())
         would = [entry.summary() for entry in entries]
         return QuarantineReport(verb="quarantine retry", dataset=call.paths.dataset, dry_run=True, entries=would)
-    return retry(call.paths, (id,) if id else ())
+    limits = call.settings.limits
+    return retry(call.paths, (id,) if id else (), limits=Limits(limits.max_source_bytes, limits.max_ratio))
 
 
 @verb(quarantine, "drop", ENTRY, changes=True)

@@ -19,7 +19,7 @@ from chronicle.journal import JOURNAL_KIND, put_journal
 from chronicle.options import IngestOptions
 from chronicle.projection.sources import JOURNAL, KnownSource, Receipt
 from chronicle.quarantine import Entry, Quarantine, entry_id
-from chronicle.reading import SourceBytes, UnreadableSource, stat_of
+from chronicle.reading import TOO_LARGE, SourceBytes, UnreadableSource, stat_of, unopened_id
 from chronicle.receipts import Receipts, open_receipts
 from chronicle.reports import IngestReport
 from chronicle.sink import FactSink
@@ -44,7 +44,7 @@ class Intake:
     quarantine: Quarantine
     sink: FactSink
     report: IngestReport
-    retried: list[str] = field(default_factory=list)
+    replaced: set[str] = field(default_factory=set)
     """Quarantine entries to drop when the facts that replace them are published."""
 
     def take(self, source: Source) -> None:
@@ -76,6 +76,7 @@ class Intake:
         self.report.events += 1
         self._report_members(source.key, ref.source_id)
         self._share_members(source)
+        self._replace_entry(source)
         self.receipts.apply("source.bound", ref)
 
     def _share_members(self, source: Source) -> None:
@@ -159,9 +160,17 @@ class Intake:
         self.report.ingested += 1
         self.report.events += events
         self.report.source_bytes += len(source.read.data)
+        self._replace_entry(source)
         self.receipts.apply("source.closed", ref)
         if self.sink.pending_bytes >= self.options.batch_bytes:
             self.publish()
+
+    def _replace_entry(self, source: Source) -> None:
+        """A source that can be read now, as another format, under other limits or with other rights, leaves the quarantine."""
+        for source_id in (source.read.source_id, unopened_id(source.key)):
+            entry = entry_id(source.key, source_id, None)
+            if entry in self.quarantine.entries:
+                self.replaced.add(entry)
 
     def publish(self) -> None:
         """One micro-batch: make the rows visible, then store the receipts behind them."""
@@ -169,9 +178,9 @@ class Intake:
         if self.options.dry_run:
             return
         self.receipts.flush()
-        for entry in self.retried:
+        for entry in sorted(self.replaced):
             self.quarantine.drop(entry)
-        self.retried.clear()
+        self.replaced.clear()
 
     def context(self, source: Source) -> ImportContext:
         """What all events of this reading of a source share."""
@@ -194,6 +203,8 @@ class Intake:
         """A source that could not even be read whole."""
         entry = self._entry(key, root, error.source_id, error.stat, error)
         entry.size, entry.stored = error.stat.size, error.raw is not None
+        if error.kind == TOO_LARGE:
+            entry.max_bytes, entry.max_ratio = self.options.max_source_bytes, self.options.max_ratio
         self._quarantine(entry, error.raw)
 
     def _entry(self, key: str, root: str, source_id: str, stat: Stat, error: InputError) -> Entry:
@@ -257,10 +268,20 @@ class Intake:
             return True
         for entry in self.quarantine.of_key(file.key):
             is_same = entry.stat is not None and not entry.stat.racy and entry.stat.same_file_state(stat)
-            if entry.locator is None and is_same and entry.format == self.options.format:
+            if entry.locator is None and is_same and self._would_end_there_again(entry):
                 self.count_entry(entry, new=False)
                 return True
         return False
+
+
+    def _would_end_there_again(self, entry: Entry) -> bool:
+        """Whether what kept a source out is in its bytes, or a limit that is no higher now.
+
+        A file that could not even be opened says nothing of whether it can be by now.
+        """
+        if entry.kind == TOO_LARGE:
+            return self.options.max_source_bytes <= entry.max_bytes and self.options.max_ratio <= entry.max_ratio
+        return entry.stored and entry.format == self.options.format
 
 
 def begin(options: IngestOptions) -> Intake:

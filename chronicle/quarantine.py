@@ -35,6 +35,9 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     stat: Stat | None = None
     format: str | None = None
     """The format that the user forced."""
+    max_bytes: int = 0
+    max_ratio: int = 0
+    """Of one that is too large: the limits under which it was read."""
     container: str | None = None
     lead: bytes = b""
     """Of a member: the container's bytes before it."""

@@ -19,6 +19,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
 """Behind a byte 0x50 to 0x5f: a frame to skip, with which a zstd file may begin."""
+TOO_LARGE = "too-large"
 _CHUNK = 1 << 20
 _FINE_GRAIN_NS = 20_000_000
 _SMALLER = "raise max_source_bytes, or split the file"
@@ -175,17 +176,22 @@ def _digest_file(handle: int) -> str:
     return hasher.hexdigest()[: identity.ID_LENGTH]
 
 
+def unopened_id(key: str) -> str:
+    """What stands for the identity of a source that nobody could open."""
+    return identity.fingerprint(key)
+
+
 def _unopened(file: SourceFile) -> UnreadableSource:
     """Not allowed to open it: known by its key alone, so that its neighbours go on."""
     cause = InputError("permission denied", hint="make the file readable for this user, then run again", kind="unreadable")
-    return UnreadableSource(cause, raw=None, stat=stat_of(file), source_id=identity.fingerprint(file.key))
+    return UnreadableSource(cause, raw=None, stat=stat_of(file), source_id=unopened_id(file.key))
 
 
 def _too_large(size: int, limits: Limits) -> InputError:
     return InputError(
         f"{size} bytes, more than the limit of {limits.max_bytes}",
         hint=_SMALLER,
-        kind="too-large",
+        kind=TOO_LARGE,
     )
 
 
@@ -199,13 +205,13 @@ def _bounded(pieces: Iterator[bytes], packed: int, limits: Limits) -> bytes:
             raise InputError(
                 f"decompresses to more than {limits.max_bytes} bytes",
                 hint=_SMALLER,
-                kind="too-large",
+                kind=TOO_LARGE,
             )
         if total > _RATIO_FREE_BYTES and total > packed * limits.max_ratio:
             raise InputError(
                 f"decompresses to more than {limits.max_ratio} times its size",
                 hint="raise max_ratio to allow it",
-                kind="too-large",
+                kind=TOO_LARGE,
             )
         kept.append(piece)
     return b"".join(kept)

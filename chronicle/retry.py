@@ -17,13 +17,18 @@ from chronicle.reading import Limits, SourceBytes, UnreadableSource, unpack
 from chronicle.reports import IngestReport
 
 
-def retry(paths: DatasetPaths, ids: tuple[str, ...] = (), *, format: str | None = None) -> IngestReport:
-    """Read quarantined bytes again under the same keys (all entries where no id is given).
+def retry(
+    paths: DatasetPaths, ids: tuple[str, ...] = (), *, format: str | None = None, limits: Limits | None = None
+) -> IngestReport:
+    """Read quarantined bytes again under the same keys (all entries where no id is given), within the limits of `ingest`.
 
     An entry that can be read now becomes facts and leaves the quarantine; if its key holds newer bytes by now, it still does.
     Raises NotFoundError for an unknown id.
     """
-    run = begin(IngestOptions(paths=paths, sources=(), format=format))
+    options = IngestOptions(paths=paths, sources=(), format=format)
+    if limits is not None:
+        options = replace(options, max_source_bytes=limits.max_bytes, max_ratio=limits.max_ratio)
+    run = begin(options)
     entries = [run.quarantine.get(entry) for entry in ids] or [e for e in run.quarantine.entries.values() if e.kind != "empty"]
     run.report.sources = len({entry.source_key for entry in entries})
     with run.sink:
@@ -54,7 +59,7 @@ def _retry_source(run: Intake, entry: Entry, data: bytes) -> None:
     run.take(source)
     if run.report.ingested + run.report.bound + run.report.unchanged == before:
         return
-    run.retried.append(entry.id)
+    run.replaced.add(entry.id)
     if newer is not None and newer.source_id != source.read.source_id:
         kept = replace(source.read, source_id=newer.source_id, stat=newer.stat)
         run.receipts.apply("source.bound", imported.put_bound(run.sink, run.context(Source(newer.source_key, newer.root, kept))))
@@ -79,4 +84,4 @@ def _retry_member(run: Intake, entry: Entry, data: bytes) -> None:
     context = run.context(Source(entry.source_key, entry.root, kept))
     run.report.events += imported.put_document(run.sink, context, entry.lead + data + entry.tail, whole, 0)
     run.report.documents += 1
-    run.retried.append(entry.id)
+    run.replaced.add(entry.id)

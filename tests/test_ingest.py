@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -21,6 +22,7 @@ from chronicle.ingest import ingest
 from chronicle.layout import DatasetPaths
 from chronicle.options import ExportOptions, IngestOptions, VerifyOptions
 from chronicle.quarantine import Quarantine
+from chronicle.reading import Limits
 from chronicle.receipts import list_receipts, rebuild_receipts
 from chronicle.retry import retry
 from chronicle.verify import verify
@@ -220,6 +222,50 @@ def test_a_plain_file_over_the_limit_is_known_by_key_size_and_digest_only(lake: 
     assert entry.source_id == identity.source_id(atif("s", 9))
     assert report.exit_code() == 65
     assert lake.ingest(max_source_bytes=100).files_opened == 0
+
+
+def test_what_was_too_large_is_taken_once_the_limits_allow_it(lake: Lake) -> None:
+    lake.put("big.json", atif("big", 90))
+    lake.put("dense.json.gz", gzip.compress(b" " * (2 << 20) + atif("dense", 2)))
+    lake.put("small.json", atif("s", 1))
+    assert lake.ingest(max_source_bytes=3_500).quarantined_new == 2
+    higher = lake.ingest(max_source_bytes=3_600)
+    assert (higher.files_opened, higher.quarantined_still) == (2, 2), "a higher limit is tried"
+    assert lake.ingest(max_source_bytes=3_600).files_opened == 0, "once"
+    assert lake.ingest(max_source_bytes=3_550).files_opened == 0
+    dense = next(e for e in Quarantine(lake.paths).entries.values() if e.stored)
+    assert retry(lake.paths, (dense.id,), limits=Limits(3_600, 200)).quarantined_still == 1
+    assert retry(lake.paths, (dense.id,), limits=Limits(4 << 20, 2_000)).ingested == 1
+    assert lake.ingest().ingested == 1
+    assert not Quarantine(lake.paths).entries
+    assert lake.ingest().files_opened == 0
+
+
+def test_a_source_that_reads_as_another_format_leaves_the_quarantine(lake: Lake) -> None:
+    lake.put("a.json", json.dumps({"steps": [], "turns": []}).encode())
+    assert lake.ingest().quarantined_new == 1
+    assert lake.ingest(format="atif").ingested == 1
+    assert not Quarantine(lake.paths).entries
+    assert lake.ingest().files_opened == 0
+
+
+def test_who_may_not_open_a_file_says_nothing_to_who_may(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rights of a user change without a trace in the file's stat."""
+    lake.put("a.json", atif("s", 2))
+    opened = os.open
+
+    def refused(path: str, *rest: int) -> int:
+        if path.endswith("a.json"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opened(path, *rest)
+
+    with monkeypatch.context() as user:
+        user.setattr("chronicle.reading.os.open", refused)
+        assert lake.ingest().quarantined_new == 1
+        assert lake.ingest().quarantined_still == 1
+    report = lake.ingest()
+    assert (report.ingested, report.exit_code()) == (1, 0)
+    assert not Quarantine(lake.paths).entries
 
 
 def test_compressed_sources_come_back_decompressed_without_the_suffix(lake: Lake) -> None:
