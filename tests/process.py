@@ -97,7 +97,7 @@ def start(*arguments: object, cwd: Path = REPOSITORY, **settings: object) -> sub
         )
 
 
-def chronicle(*arguments: object, after: float | None = None, sent: int = signal.SIGKILL, **settings: object) -> Done:
+def chronicle(*arguments: object, after: float | None = None, sent: int = signal.SIGKILL, **settings: Any) -> Done:
     """Run a call to its end; `after`: send a signal to its process group after so many seconds, if it still runs."""
     began = time.monotonic()
     process = start(*arguments, **settings)

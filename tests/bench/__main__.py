@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from tests.bench.setting import Setting
 from tests.process import REPOSITORY
 
 SPEED: dict[str, Callable[[Setting], Iterator[Bar]]] = {"writing": writing.bars, "large": large.bars, "store": store.bars}
+PACKAGES = ("chronicle", "flows", "tasks", "infra")
 GROUPS = {**SPEED, "sizes": sizes.bars}
 
 
@@ -32,6 +35,8 @@ def main() -> None:
     parser.add_argument("--to", type=Path, help="directory for benchmarks.md and benchmarks.json")
     options = parser.parse_args()
     parts = set(options.parts or GROUPS) | (SPEED.keys() if "speed" in options.parts else set())
+    # As an installed package is: where Python may not write bytecode, every process would compile our modules anew.
+    subprocess.run([sys.executable, "-m", "compileall", "-q", *PACKAGES], cwd=REPOSITORY, check=True)
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         setting = Setting(Path(folder), options.quick, 1 if options.quick else options.turns)
