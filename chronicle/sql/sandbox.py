@@ -192,7 +192,8 @@ class Sandbox:
         if ours := _OURS.search(text):
             return IntegrityError(ours[1], hint=ours[2] or "run `chronicle rebuild --full`")
         if "External error" in text:  # Arrow's word for what Lance could not read
-            return IntegrityError(f"the tables do not read: {one_line(text)}", hint="run `chronicle rebuild --full`")
+            hint = "run it again if `maintain` removed old states without retention meanwhile, else `chronicle rebuild --full`"
+            return IntegrityError(f"the tables do not read: {one_line(text)}", hint=hint)
         if isinstance(error, self._duckdb.IOException) or "LanceError" in text:
             return StorageError(
                 f"query failed while it read the tables: {one_line(text)}", hint="check the store", transient=False
