@@ -126,9 +126,18 @@ def remove(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove all objects below a prefix."""
+    """Remove all objects below a prefix, and the empty folders that some stores keep of it and list like full ones."""
     with at(path) as (store, bucket, key):
         store.delete_all(bucket, [one.key for one in store.objects(bucket, _below(key))])
+        if key and store.head(bucket, _below(key)) is not None:  # its listing does not tell
+            _remove_folders(store, bucket, _below(key))
+
+
+def _remove_folders(store: Client, bucket: str, below: str) -> None:
+    """Inner ones first. A folder that holds something again is kept by the store."""
+    for folder in store.names(bucket, below)[1]:
+        _remove_folders(store, bucket, f"{below}{folder}/")
+    store.delete(bucket, below)
 
 
 def tree_bytes(path: str) -> int:

@@ -57,6 +57,10 @@ def test_maintenance_changes_nothing_but_the_layout(tmp_path: Path, place: Place
     assert (lake.exact(), lake.rows(), [record.text for record in lake.records()]) == before
     segments = {name.split("/")[4] for name in place.names("lake/events/d/events.lance/segments/")}
     assert len(segments) == 1
+    fence = lake.store.manifest().active_writer
+    again = tend(lake, retention_seconds=0)
+    assert (again.removed, again.waiting, again.after.segment_directories) == ([], 0, 1), "what is gone is not found again"
+    assert lake.store.manifest().active_writer == fence
     with pytest.raises(NotFoundError):
         list(type(pinned)(lake.paths.events, pinned.manifest).replay())
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import ConfigError, PublicationChanged
-from chronicle.storage import files, objects
+from chronicle.storage import files, objects, s3
 from chronicle.storage.objects import MISSING, AtomicObject, atomic_object, update
 from tests.s3.conftest import Place
+from tests.s3.server import BUCKET
 
 INCREMENT = """
 import os, random, sys
@@ -125,6 +126,20 @@ def test_files_behave_alike(path: str) -> None:
     files.remove_tree(f"{root}/deep")
     files.remove_tree(f"{root}/deep")
     assert not files.exists(f"{root}/deep")
+
+
+def test_a_tree_that_was_removed_is_not_listed(place: Place) -> None:
+    """SeaweedFS keeps the folders of objects that are gone; what a folder holds again stays."""
+    for name in ("gone/deep/er/x", "gone/flat", "gone2/x", "kept/deep/x"):
+        place.put(f"tree/{name}", b"1")
+    root = f"{place.uri}/tree"
+    place.client.delete(BUCKET, f"{place.prefix}/tree/gone2/x")
+    files.remove_tree(f"{root}/gone")
+    assert files.list_dir(root) == ["gone2", "kept"], "this store keeps folders"
+    files.remove_tree(f"{root}/gone2")
+    assert files.list_dir(root) == ["kept"]
+    s3._remove_folders(place.client, BUCKET, f"{place.prefix}/tree/kept/")
+    assert place.get("tree/kept/deep/x") == b"1"
 
 
 def test_names_of_the_store_are_checked(place: Place) -> None:
