@@ -22,6 +22,7 @@ from chronicle.errors import ConfigError, UsageError
 from chronicle.layout import DatasetPaths
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)\Z")
+_LONGEST_INTERVAL = 366 * 86400.0
 _UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -53,8 +54,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.interval is None:
             return None
         seconds = duration(str(self.interval))
-        if not seconds:
-            raise ConfigError(f"schedule.interval {self.interval!r} is not a duration", hint="write 900, 15m, 12h or 1d")
+        if not seconds or seconds > _LONGEST_INTERVAL:
+            raise ConfigError(
+                f"schedule.interval {self.interval!r} is not a duration from moments to a year", hint="write 900, 15m, 12h or 1d"
+            )
         return seconds
 
 

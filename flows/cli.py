@@ -74,6 +74,11 @@ def serve(call: Call) -> None:
     schedule, seconds = settings.schedule, settings.schedule.interval_seconds
     if (schedule.cron is None) == (seconds is None):
         raise ConfigError("the schedule needs exactly one of cron and interval", hint="see configs/local.toml for an example")
+    if schedule.cron is not None:
+        from flows.cadence import check_cron
+
+        config = call.flags["config"] or os.environ.get("CHRONICLE_CONFIG") or "CHRONICLE_* variables"
+        check_cron(schedule.cron, schedule.timezone, config)
     options = _options(
         call,
         sources=settings.sources,

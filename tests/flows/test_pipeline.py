@@ -182,6 +182,23 @@ def test_server_that_is_not_there_is_69(exports: Path, tmp_path: Path, verb: str
     assert not (tmp_path / "lake").exists()
 
 
+@pytest.mark.parametrize(
+    "schedule", ['cron = "61 * * * *"', 'cron = ""', 'cron = "R * * * *"', 'cron = "0 2 * * *"\ntimezone = "Mars/Base"']
+)
+def test_schedule_that_is_none_is_78_before_a_server_starts(tmp_path: Path, schedule: str) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(f'lake = "{tmp_path}/lake"\ndataset = "d"\nsources = ["{tmp_path}"]\n[schedule]\n{schedule}\n')
+    env = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"} | {"PREFECT_HOME": f"{tmp_path}/home"}
+    done = subprocess.run(command("serve", "--config", config), env=env, capture_output=True, check=False, timeout=120)
+    said = done.stderr.decode()
+    assert done.returncode == 78
+    assert str(config) in said
+    assert repr(schedule.split('"')[1]) in said
+    assert repr(schedule.split('"')[-2]) in said
+    assert done.stderr.count(b"\n") == 1
+    assert not (tmp_path / "home/server.log").exists()
+
+
 def test_served_pipeline_runs_when_it_is_due(process_environment: dict[str, str], exports: Path, tmp_path: Path) -> None:
     from prefect.deployments import run_deployment
     from prefect.exceptions import ObjectNotFound
