@@ -30,6 +30,7 @@ _SHORTEST_PREFIX = 4
 _ROWS_A_BATCH = 256
 _SHOWN = 120
 _IDS_A_FILTER = 32
+_SOURCE_ID = re.compile(r"[0-9a-f]{32}\Z")
 _EVENT_ID = re.compile(r"(?=.*\d)[!-~]{16,200}\Z")
 
 
@@ -43,7 +44,7 @@ class Found(NamedTuple):
     step_id: int | None
     """Of the turn; None where the run as a whole is meant."""
     column: str
-    """`table.column` that holds it, or `source_key` or `event_id` of the facts."""
+    """`table.column` that holds it, or `source_key`, `source_id` or `event_id` of the facts."""
     snippet: str
 
 
@@ -149,9 +150,9 @@ class _Place:
                     yield row[0]
 
     def facts(self, text: str) -> Iterator[Found]:
-        """Runs of a source with this key, or whose key ends with this path; runs of a fact with this id."""
+        """Runs of a source with this id or key, or whose key ends with this path; runs of a fact with this id."""
         store = RawEventLanceStore(self.location.events)
-        if "/" in text or "." in text:
+        if "/" in text or "." in text or _SOURCE_ID.match(text):
             yield from self._of_source(text, store)
         if _EVENT_ID.match(text):
             for _, batch in store.snapshot().lookup("event_id", [text], ["kind", "trace_id"]):
@@ -163,9 +164,10 @@ class _Place:
         fold = facts.source_fold(store.snapshot())
         live = fold.live()
         for key, receipt in sorted(fold.current.items()):
-            if (key == text or key.endswith(f"/{text}")) and receipt.source_id in live:
+            column = "source_id" if receipt.source_id == text else "source_key"
+            if (column == "source_id" or key == text or key.endswith(f"/{text}")) and receipt.source_id in live:
                 documents = wanted_documents(fold, fold.coverage([live[receipt.source_id]]))
-                yield from self._runs(documents, "source_key", key)
+                yield from self._runs(documents, column, key)
 
     def _runs(self, documents: Iterable[str], column: str, snippet: str) -> Iterator[Found]:
         """All runs of some documents of the facts."""

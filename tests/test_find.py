@@ -13,6 +13,7 @@ import pytest
 from chronicle.errors import NotFoundError, UsageError
 from chronicle.find import Found, find
 from chronicle.options import FindOptions
+from chronicle.receipts import list_receipts
 from infra import samples
 from tests.command import chronicle
 from tests.lake import Lake
@@ -68,6 +69,14 @@ def test_by_a_source_key_or_its_end(lake: Lake) -> None:
         assert {(one.column, one.snippet) for one in found} == {("source_key", (lake.inbox / "eval/batch.json").as_uri())}
     assert [one.session_id for one in ask(lake, "two-sessions.json")] == ["r0", "r1"]
     assert ask(lake, "atch.json") == []
+
+
+def test_by_a_source_id(lake: Lake) -> None:
+    key = (lake.inbox / "eval/batch.json").as_uri()
+    (receipt,) = (one for one in list_receipts(lake.paths) if one.source_key == key)
+    found = ask(lake, receipt.source_id)
+    assert {(one.column, one.snippet) for one in found} == {("source_id", key)}
+    assert {one.document_id for one in found} == {one.document_id for one in ask(lake, key)}
 
 
 def test_by_a_fact(lake: Lake) -> None:
