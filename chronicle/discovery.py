@@ -49,6 +49,12 @@ def expand_story_locations(root: str) -> list[Location]:
     return sorted(_location(root, relative) for relative in _logs(root))
 
 
+def check_lake(lake: str) -> None:
+    """Raise NotFoundError where there is no lake."""
+    if not files.exists(lake):
+        raise NotFoundError(f"lake {lake} does not exist", hint="check --lake; `chronicle ingest` makes it", path=lake)
+
+
 def places_with_tables(lake: str, dataset: str | None) -> tuple[list[Location], list[str]]:
     """The dataset that is named, else all of a lake that have tables, with a warning for those that have none.
 
@@ -58,6 +64,7 @@ def places_with_tables(lake: str, dataset: str | None) -> tuple[list[Location], 
         return [_place(lake, dataset)], []
     places = expand_story_locations(lake)
     if not places:
+        check_lake(lake)
         raise NotFoundError(f"{lake} holds no dataset", hint="check --lake; `chronicle ingest` makes a dataset")
     ready = [place for place in places if place.has_tables]
     if not ready:
@@ -73,6 +80,7 @@ def _place(lake: str, dataset: str) -> Location:
         return place
     known = {found.name: found for found in expand_story_locations(lake)}
     if dataset not in known:
+        check_lake(lake)
         hint = f"known: {', '.join(known) or 'none'}"
         raise NotFoundError(f"dataset {dataset!r} is not in {lake}", hint=hint, dataset=dataset)
     if not known[dataset].has_tables:

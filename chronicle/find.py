@@ -17,6 +17,7 @@ from chronicle.errors import UsageError
 from chronicle.events.log import RawEventLanceStore
 from chronicle.options import FindOptions
 from chronicle.projection.sources import wanted_documents
+from chronicle.stats import stale_tables
 from chronicle.storyline.fulltext import hits
 from chronicle.storyline.source import StorylineDataSource
 from chronicle.storyline.writer import quoted
@@ -54,7 +55,7 @@ class FindResult:
 
     rows: Iterator[Found]
     warnings: list[str]
-    """Sentences about datasets that have no tables."""
+    """Sentences about datasets that have no tables, or tables that are not made from all facts."""
     count: int = 0
     """Rows that `batches` has given so far."""
 
@@ -86,6 +87,7 @@ def find(options: FindOptions) -> FindResult:
     words = Words(options.text) if options.words else None
     places, warnings = places_with_tables(options.lake, options.dataset)
     opened = [_Place(place, StorylineDataSource.open(place.storyline)) for place in places]
+    warnings = [*warnings, *stale_tables((place.location, place.source) for place in opened)]
     return FindResult(itertools.islice(_rows(options.text, words, opened), options.limit), warnings)
 
 

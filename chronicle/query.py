@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from chronicle.discovery import Location, places_with_tables
-from chronicle.errors import ChronicleError
 from chronicle.layout import TABLES
 from chronicle.options import QueryOptions
 from chronicle.sql import sandbox
 from chronicle.sql.sandbox import Bounds, QueryResult, Tables, Watch, nobody_watches
 from chronicle.sql.statement import check
+from chronicle.stats import stale_tables
 
 if TYPE_CHECKING:
     from chronicle.console import Console
@@ -43,12 +43,10 @@ def query(options: QueryOptions, watch: Watch = nobody_watches) -> QueryResult:
         return sandbox.run(options.sql, [("", tables)], bounds_of(options), warnings, watch)
     places, warnings = places_with_tables(options.lake, options.dataset)
     sources: list[tuple[str, Tables]] = []
-    stale = []
-    for place, source in zip(places, _opened(places), strict=True):
+    opened = list(zip(places, _opened(places), strict=True))
+    for place, source in opened:
         sources.append((place.name if options.dataset is None else "", {table: getattr(source, table) for table in TABLES}))
-        stale += _staleness(place, source)
-    if stale:
-        warnings = [*warnings, f"not from all facts: {', '.join(stale)}; run `chronicle rebuild`"]
+    warnings = [*warnings, *stale_tables(opened)]
     return sandbox.run(options.sql, sources, bounds_of(options), warnings, watch)
 
 
@@ -83,14 +81,3 @@ def _opened(places: Sequence[Location]) -> list[StorylineDataSource]:
     with ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="chronicle-open") as pool:
         return list(pool.map(lambda place: StorylineDataSource.open(place.storyline), places))
 
-
-def _staleness(place: Location, source: StorylineDataSource) -> list[str]:
-    """The dataset and by how much its tables are behind its facts; nothing where they are not, or nobody can say."""
-    from chronicle.events.log import RawEventLanceStore
-    from chronicle.stats import FRESH, freshness
-
-    try:
-        found = freshness(source, RawEventLanceStore(place.events).manifest())
-    except ChronicleError:
-        return []  # tables without a log that reads are still tables
-    return [] if found == FRESH else [f"{place.name} ({found})"]

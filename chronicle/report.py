@@ -13,7 +13,7 @@ from chronicle.figures import Figures, Table, figures
 from chronicle.layout import TABLES
 from chronicle.options import ReportOptions
 from chronicle.reports import PageReport
-from chronicle.stats import StatsReport, stats
+from chronicle.stats import StatsReport, stale_tables, stats
 from chronicle.storage import files
 from chronicle.storyline.source import StorylineDataSource
 from chronicle.webpage import Page
@@ -35,9 +35,10 @@ def report(options: ReportOptions) -> PageReport:
     began = time.monotonic()
     _check_target(options)
     places, warnings = places_with_tables(options.lake, options.dataset)
-    found = PageReport(dataset=options.dataset or "", to=options.to, dry_run=options.dry_run, warnings=warnings)
-    opened = [(place.name, StorylineDataSource.open(place.storyline)) for place in places]
-    sources = [(name, {table: getattr(source, table) for table in TABLES}) for name, source in opened]
+    found = PageReport(dataset=options.dataset or "", to=options.to, dry_run=options.dry_run)
+    opened = [(place, StorylineDataSource.open(place.storyline)) for place in places]
+    found.warnings = [*warnings, *stale_tables(opened)]
+    sources = [(place.name, {table: getattr(source, table) for table in TABLES}) for place, source in opened]
     said = figures(sources, Bounds(seconds=options.timeout_seconds, memory=options.memory))
     healths = _healths(options, found)
     page = _page(options.dataset or options.lake, said, healths)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from chronicle.discovery import Location, expand_story_locations
-from chronicle.errors import ChronicleError, NotFoundError
+from chronicle.discovery import Location, check_lake, expand_story_locations
+from chronicle.errors import ChronicleError
 from chronicle.health import health, lag_seconds, tables_written_ms
 from chronicle.layout import DatasetPaths
 from chronicle.materialize import Index, read_index
@@ -103,8 +105,7 @@ def list_lake(lake: str) -> LakeReport:
     Reads manifests and metadata, no facts. Raises NotFoundError where the lake does not exist.
     """
     began = time.monotonic()
-    if not files.exists(lake):
-        raise NotFoundError(f"lake {lake} does not exist", hint="check --lake; `chronicle ingest` makes it", path=lake)
+    check_lake(lake)
     report = LakeReport(lake=lake, datasets=[_summary(place) for place in expand_story_locations(lake)])
     report.warnings += (f"{dataset.dataset}: {dataset.error}" for dataset in report.datasets if dataset.error)
     report.seconds = round(time.monotonic() - began, 3)
@@ -164,6 +165,24 @@ def freshness(source: StorylineDataSource | None, manifest: Manifest) -> str:
         return FRESH
     behind = manifest.fact_rows - made_from.fact_rows
     return f"{STALE} by {behind} facts" if behind > 0 else STALE
+
+
+def stale_tables(opened: Iterable[tuple[Location, StorylineDataSource]]) -> list[str]:
+    """One sentence about tables that were not made from all facts, and by how much; none where all are fresh."""
+    from chronicle.events.log import RawEventLanceStore
+
+    stale = []
+    for place, source in opened:
+        with suppress(ChronicleError):  # tables without a log that reads are still tables
+            found = freshness(source, RawEventLanceStore(place.events).manifest())
+            if found != FRESH:
+                stale.append(f"{place.name} ({found})")
+    return [not_from_all_facts(stale)] if stale else []
+
+
+def not_from_all_facts(stale: Iterable[str]) -> str:
+    """What is said of datasets, `name (freshness)`, whose tables are behind."""
+    return f"not from all facts: {', '.join(stale)}; run `chronicle rebuild`"
 
 
 def _summary(place: Location) -> DatasetSummary:

@@ -53,6 +53,7 @@ def export(call: Call, to: str, since: str | None, **flags: Any) -> Report:
     from chronicle.export import export as run
     from chronicle.options import ExportOptions
     from chronicle.settings import instant_ns
+    from chronicle.stats import FRESH, not_from_all_facts
     from chronicle.storage.uri import local_path
 
     with call.console.progress("export") as progress:
@@ -67,6 +68,8 @@ def export(call: Call, to: str, since: str | None, **flags: Any) -> Report:
                 **flags,
             )
         )
+    if report.freshness not in ("", FRESH):
+        call.console.note(f"warning: {not_from_all_facts([f'{report.dataset} ({report.freshness})'])}")
     if not report.stories and report.warnings:  # nobody should have to look for the reason in the report
         call.console.note(f"nothing was written: {'; '.join(report.warnings)}")
     return report
@@ -98,7 +101,7 @@ def report(call: Call, to: str, overwrite: bool) -> Report:
     from chronicle.report import report as run
     from chronicle.storage.uri import local_path
 
-    return run(
+    found = run(
         ReportOptions(
             lake=call.lake,
             to=local_path(to, "--to"),
@@ -107,3 +110,7 @@ def report(call: Call, to: str, overwrite: bool) -> Report:
             dry_run=call.dry_run,
         )
     )
+    if not call.console.for_people:  # who sees the report sees them there
+        for warning in found.warnings:
+            call.console.note(f"warning: {warning}")
+    return found

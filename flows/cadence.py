@@ -33,7 +33,7 @@ def _main(cron: str, timezone: str) -> int:
     try:
         CronSchedule(cron=cron, timezone=timezone)
     except ValidationError as error:
-        print("; ".join(each["msg"] for each in error.errors()))
+        sys.stdout.write("; ".join(each["msg"] for each in error.errors()))
         return _NO_SCHEDULE
     return 0
 

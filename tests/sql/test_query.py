@@ -251,7 +251,18 @@ def test_stale_tables_are_said(tmp_path: Path) -> None:
     events = lake.ingest().events
     done = chronicle(*asked, "--dataset", "d")
     assert done.json == {"n": 2}
-    assert done.err == f"warning: not from all facts: d (stale by {events} facts); run `chronicle rebuild`\n"
+    warning = f"warning: not from all facts: d (stale by {events} facts); run `chronicle rebuild`\n"
+    assert done.err == warning
+    place = ("--lake", lake.paths.lake, "--dataset", "d")
+    out = tmp_path / "out"
+    assert chronicle("find", "survey-7", *place).err == warning
+    assert chronicle("report", "--to", tmp_path / "r.html", *place).err == warning
+    assert chronicle("export", "--exact", "--to", out / "exact", *place).err == ""
+    for format in ("storyline", "agenticmd", "parquet"):
+        assert chronicle("export", "--format", format, "--to", out / format, *place).err == warning
+    assert chronicle("export", "--format", "atif", "--session", "survey-7", "--to", out / "one", *place).err == warning
+    none = chronicle("export", "--format", "atif", "--where", "false", "--to", out / "none", *place)
+    assert none.err.startswith(f"{warning}nothing was written: ")
 
 
 def test_macros_for_json_in_text(options: QueryOptions) -> None:
@@ -273,6 +284,9 @@ def test_what_is_missing_is_said(options: QueryOptions, tmp_path: Path) -> None:
         ask(options, "SELECT 1", dataset="bare")
     with pytest.raises(NotFoundError, match="team/a"):
         ask(options, "SELECT 1", dataset="nope")
+    for dataset in ("d", None):
+        with pytest.raises(NotFoundError, match="nowhere does not exist"):
+            ask(options, "SELECT 1", lake=str(tmp_path / "nowhere"), dataset=dataset)
     with pytest.raises(NotFoundError, match="no dataset"):
         ask(options, "SELECT 1", lake=str(tmp_path), dataset=None)
     with pytest.raises(UsageError):
