@@ -18,6 +18,7 @@ from chronicle import facts, identity
 from chronicle.errors import IntegrityError, NotFoundError
 from chronicle.events.imported import DOCUMENT_KINDS, SOURCE_KINDS, SourceRef, decode_record
 from chronicle.options import RebuildOptions
+from chronicle.plural import be, counted
 from chronicle.project import Projector, Stories
 from chronicle.projection.fold import DocumentFold
 from chronicle.projection.sources import SourceFold, Wanted, copy, fold_all, gained, wanted_documents
@@ -145,6 +146,11 @@ class _Rebuild:
 
     def _note_faults(self, documents: DocumentFold) -> None:
         sources = {*self.fold.begun.values(), *self.fold.broken()}
+        if documents.incomplete or sources:
+            found = (documents.incomplete, "document"), (sources, "source")
+            said = " and ".join(counted(len(few), noun) for few, noun in found if few)
+            verb = be(len(documents.incomplete) + len(sources))
+            self.report.warnings.append(f"{said} {verb} not whole in the facts and left out: run `chronicle verify`")
         self.report.incomplete = documents.incomplete + [f"source {key}" for key in sorted(sources)]
         self.report.failed = self.projector.failed
         if documents.corrupt:
@@ -322,9 +328,7 @@ def _opened(document_id: str, record: bytes) -> dict[str, tuple[str, int]]:
     return {document_id: (ref.source_id, ref.locator)}
 
 
-def _touched(
-    snapshot: LogSnapshot, cursor: Cursor, new: _NewRows, fold: SourceFold, after: dict[str, int]
-) -> dict[str, Wanted]:
+def _touched(snapshot: LogSnapshot, cursor: Cursor, new: _NewRows, fold: SourceFold, after: dict[str, int]) -> dict[str, Wanted]:
     """Live documents that have new rows: their chosen copy may be another one now."""
     opened = dict(new.opened)
     headless = sorted(new.documents - opened.keys())

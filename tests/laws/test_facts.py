@@ -195,6 +195,7 @@ def test_an_incomplete_document_is_reported_and_its_neighbours_are_projected(tmp
     lake.append(broken[:at] + broken[at + 1 :] + copy_of(atif("s3", 4), "file:///x/b.json", parts=True))
     report = lake.rebuild()
     assert len(report.incomplete) == 1
+    assert report.warnings == ["1 document is not whole in the facts and left out: run `chronicle verify`"]
     assert [row["session_id"] for row in lake.rows()["runs"]] == ["s3"]
 
 
