@@ -121,7 +121,7 @@ class _Cutter:
         what = f"text in {wide}" if wide else f"not UTF-8: byte {offset} is 0x{self.source[offset]:02x}"
         error = InputError(
             f"it is {what}",
-            hint="save it as UTF-8, then ingest again",
+            hint="save it as UTF-8",
             kind="encoding",
             **({} if wide else {"offset": offset}),
         )

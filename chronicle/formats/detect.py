@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
     """What it is, where it is not taken: the quarantine kind is `unsupported:<what>`."""
 
 
-_LATER = "a reader for it comes later; its bytes are kept in quarantine, `quarantine retry` reads them then"
+_LATER = "a reader for it comes later"
 _CONVERT = "convert it to ATIF or to OpenAI messages with that tool's own exporter, then ingest the result"
 
 WHAT: dict[str, tuple[str, str]] = {

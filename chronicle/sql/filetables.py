@@ -24,6 +24,8 @@ from chronicle.reading import ChangedWhileRead, Limits, SourceBytes, read_source
 from chronicle.sql.sandbox import Tables
 from chronicle.storage.listing import SourceFile, key_text, list_sources
 
+_TAKEN = "--from takes ATIF, OpenAI messages and Storyline files: JSON or JSONL, as UTF-8"
+
 
 def tables_of(sources: Sequence[str], limits: Limits) -> tuple[Tables, list[str]]:
     """Arrow tables by name, and sentences about what could not be taken in whole.
@@ -109,6 +111,8 @@ class _Reading:
         try:
             return cut(source.data, name=name)
         except InputError as error:
+            if error.kind in ("encoding", "unreadable") or error.kind.startswith("unsupported:"):
+                error.hint = _TAKEN
             if error.kind != "empty":
                 raise
             self.warnings.append(f"{name}: there is nothing in it")

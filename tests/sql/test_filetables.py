@@ -54,6 +54,11 @@ def test_what_does_not_read_is_named(tmp_path: Path) -> None:
         assert caught.value.message.startswith(f"{tmp_path / name}")
     with pytest.raises(NotFoundError, match="nowhere"):
         tables_of([str(tmp_path / "nowhere.json")], LIMITS)
+    for name, data in {"own.md": b"---\nformat: persisting\n---\n", "runs.parquet": b"PAR1\xff", "words.txt": b"hello"}.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(InputError, match="--from takes ATIF, OpenAI messages and Storyline") as caught:
+            tables_of([str(tmp_path / name)], LIMITS)
+        assert "quarantine" not in str(caught.value)
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFoundError, match="no file"):
         tables_of([str(tmp_path / "empty")], LIMITS)
