@@ -13,8 +13,9 @@ import click
 
 from chronicle import asking, taking
 from chronicle.command import Call, Count, Verbs, verb
-from chronicle.console import Lines
+from chronicle.console import Lines, say
 from chronicle.errors import InputError, NotFoundError, UsageError
+from chronicle.plural import be, counted
 
 if TYPE_CHECKING:
     from chronicle.layout import DatasetPaths
@@ -51,7 +52,9 @@ LIMIT = click.Option(["--limit"], type=Count(min=0), metavar="N", help="At most 
 IN = click.Argument(["source"], metavar="IN")
 OUT = click.Argument(["target"], metavar="OUT")
 FROM = click.Option(["from_", "--from"], required=True, metavar="F", help="Format of IN: atif, openai_msg, storyline.")
-CONVERT_TO = click.Option(["--to"], required=True, metavar="F", help="Format of OUT.")
+CONVERT_TO = click.Option(
+    ["--to"], required=True, metavar="F", help="Format of OUT: atif, openai_msg, storyline; agenticmd: one run, to read."
+)
 STRICT = click.Option(["--strict"], is_flag=True, help="Write nothing where something would be lost; exit 65.")
 RESIDUAL = click.Option(
     ["--residual"],
@@ -61,6 +64,7 @@ RESIDUAL = click.Option(
     help="Whether what OUT cannot say travels along in it. Only Storyline files have a place for that.",
 )
 ENTRY = click.Argument(["id"], metavar="ID")
+ENTRIES = click.Argument(["ids"], metavar="ID...", nargs=-1, required=True)
 ENTRY_OR_ALL = click.Argument(["id"], metavar="[ID]", required=False)
 
 
@@ -247,15 +251,18 @@ def convert(call: Call, source: str, target: str, **flags: Any) -> Report | None
     from chronicle.convert import convert as run
     from chronicle.options import ConvertOptions
 
-    report = run(ConvertOptions(source=source, target=target, dry_run=call.dry_run, **flags))
+    reasoning = call.settings.reasoning
+    report = run(ConvertOptions(source=source, target=target, dry_run=call.dry_run, reasoning=reasoning, **flags))
+    places = counted(len(report.lost), "place")
+    if report.lost and report.strict:
+        lossy = f"nothing was written: {places} would be lost, first: {report.lost[0]}"
+        if target == STDIO and not call.dry_run:  # stdout is the file's, so the report cannot stand there
+            raise InputError(lossy, hint="leave --strict out", kind="lossy")
+        say(f"{lossy}; leave --strict out to write it all the same")
     if target != STDIO or call.dry_run:
         return report
-    if report.lost and report.strict:  # stdout is the file's, so the report cannot stand there
-        raise InputError(
-            f"{len(report.lost)} places would be lost, first {report.lost[0]}", hint="leave --strict out", kind="lossy"
-        )
     if report.lost:
-        call.console.note(f"warning: {len(report.lost)} places are lost, first {report.lost[0]}; --strict would refuse that")
+        call.console.note(f"warning: {places} {be(len(report.lost))} lost, first: {report.lost[0]}; --strict would refuse that")
     return None
 
 
@@ -327,15 +334,15 @@ def quarantine_retry(call: Call, id: str | None) -> Report:
     return retry(call.paths, (id,) if id else (), limits=Limits(limits.max_source_bytes, limits.max_ratio))
 
 
-@verb(quarantine, "drop", ENTRY, changes=True)
-def quarantine_drop(call: Call, id: str) -> Report:
-    """Remove one entry and its bytes. Never a fact."""
+@verb(quarantine, "drop", ENTRIES, changes=True)
+def quarantine_drop(call: Call, ids: tuple[str, ...]) -> Report:
+    """Remove entries and their bytes. Never a fact; nothing at all where an ID is unknown or names several."""
     from chronicle.quarantine import Quarantine
     from chronicle.reports import QuarantineReport
 
     found = Quarantine.of(call.paths)
-    entry = found.get(id) if call.dry_run else found.drop(id)
-    return QuarantineReport(verb="quarantine drop", dataset=call.paths.dataset, dry_run=call.dry_run, entries=[entry.summary()])
+    entries = [entry.summary() for entry in (found.find(*ids) if call.dry_run else found.drop(*ids))]
+    return QuarantineReport(verb="quarantine drop", dataset=call.paths.dataset, dry_run=call.dry_run, entries=entries)
 
 
 receipts = Verbs("receipts", help="Look at what is known of each source, or fold it anew from facts.")

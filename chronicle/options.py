@@ -205,6 +205,8 @@ class ConvertOptions:
     residual: Literal["carry", "drop"] = "carry"
     """Whether what the target cannot say travels in `extra.chronicle`."""
     profile: Literal["seed", "peer"] = "seed"
+    reasoning: bool = False
+    """Show reasoning in AgenticMD, in a collapsed block."""
     dry_run: bool = False
 
 

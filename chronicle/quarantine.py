@@ -131,14 +131,19 @@ class Quarantine:
         """The bytes of an entry as they lay; None where they were too large to keep."""
         return files.read(f"{self._path}/{entry.id}.bin") if entry.stored else None
 
-    def drop(self, entry: str) -> Entry:
-        """Remove an entry and its bytes, never a fact. Raises NotFoundError."""
-        found = self.get(entry)
-        files.remove(f"{self._path}/{found.id}.json")
-        files.remove(f"{self._path}/{found.id}.bin")
-        del self.entries[found.id]
-        del self._by_key[found.source_key][found.id]
+    def drop(self, *names: str) -> list[Entry]:
+        """Remove entries and their bytes, never a fact. Raises NotFoundError, and removes nothing, where `get` knows one not."""
+        found = self.find(*names)
+        for entry in found:
+            files.remove(f"{self._path}/{entry.id}.json")
+            files.remove(f"{self._path}/{entry.id}.bin")
+            del self.entries[entry.id]
+            del self._by_key[entry.source_key][entry.id]
         return found
+
+    def find(self, *names: str) -> list[Entry]:
+        """Entries as `get` finds them, each once. Raises NotFoundError."""
+        return list({entry.id: entry for entry in map(self.get, names)}.values())
 
     def _decoded(self, name: str, data: bytes) -> Entry:
         from chronicle.errors import IntegrityError

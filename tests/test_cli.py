@@ -253,6 +253,22 @@ def test_quarantine_from_entry_to_fact(lake: Lake) -> None:
     assert lake("quarantine", "list").json["entries"] == []
 
 
+def test_several_entries_are_dropped_or_none(lake: Lake) -> None:
+    lake.exports.mkdir()
+    for number in range(3):
+        (lake.exports / f"{number}.json").write_bytes(b'{"cut": %d' % number)
+    assert lake("ingest", lake.exports).json["quarantined_new"] == 3
+    first, second, third = (entry["id"] for entry in lake("quarantine", "list").json["entries"])
+    assert lake("quarantine", "drop").code == 2
+    assert lake("quarantine", "drop", first, "nonsense").code == 66
+    assert len(lake("quarantine", "list").json["entries"]) == 3
+    would = lake("quarantine", "drop", first, third[:8], first, "--dry-run").json
+    done = lake("quarantine", "drop", first, third[:8], first).json
+    assert [entry["id"] for entry in done["entries"]] == [first, third]
+    assert would["entries"] == done["entries"]
+    assert [entry["id"] for entry in lake("quarantine", "list").json["entries"]] == [second]
+
+
 def test_receipts_can_be_made_anew(full: Lake) -> None:
     def known(done: Outcome) -> list[tuple[str, str]]:
         return [(one["source_key"], one["source_id"]) for one in done.json["receipts"]]
@@ -271,14 +287,33 @@ def test_convert_there_and_back(tmp_path: Path) -> None:
     assert json.loads(back.read_bytes()) == json.loads(source.read_bytes())
     lossy = chronicle("convert", source, tmp_path / "m.jsonl", "--from", "atif", "--to", "openai_msg", "--strict")
     assert lossy.code == 65
-    assert lossy.json["lost"]
+    assert lossy.json["lost"] == ["1 document came back as 2"]
+    assert lossy.err.startswith("nothing was written: 1 place would be lost, first: 1 document came back as 2; ")
     assert not (tmp_path / "m.jsonl").exists()
     told = chronicle("convert", source, tmp_path / "m.jsonl", "--from", "atif", "--to", "openai_msg")
     assert (told.code, told.json["lost"]) == (0, lossy.json["lost"])
     assert (tmp_path / "m.jsonl").exists()
     piped = chronicle("convert", source, "-", "--from", "atif", "--to", "openai_msg")
     assert piped.out == (tmp_path / "m.jsonl").read_bytes()
-    assert "places are lost" in piped.err
+    assert "1 place is lost" in piped.err
+
+
+def test_convert_to_markdown(tmp_path: Path) -> None:
+    source, page = tmp_path / "in.json", tmp_path / "out.md"
+    source.write_bytes(samples()["eval/repair-101.json"])
+    to = ("--from", "atif", "--to", "agenticmd")
+    done = chronicle("convert", source, page, *to)
+    assert done.code == 0
+    assert done.json["lost"] == ["all of it: AgenticMD is a view to read, which is not read back"]
+    where = ("--lake", tmp_path / "lake", "--dataset", "d")
+    for verb in (("ingest", source), ("rebuild",), ("export", "--format", "agenticmd", "--to", tmp_path / "md")):
+        assert chronicle(*verb, *where).code == 0
+    assert page.read_bytes() == (tmp_path / "md/repair-101.md").read_bytes()
+    assert chronicle("convert", source, "-", *to, "--strict").code == 65
+    source.write_bytes(samples()["eval/batch.json"])
+    several = chronicle("convert", source, tmp_path / "none.md", *to)
+    assert (several.code, (tmp_path / "none.md").exists()) == (2, False)
+    assert "export --format agenticmd" in several.err
 
 
 def test_convert_in_a_pipe() -> None:
