@@ -17,10 +17,10 @@ from tests.kills import Contents
 from tests.laws.contents import atif, chats
 from tests.s3.server import Running
 
-BREATH_SECONDS = 0.2
+BREATH_SECONDS = 0.4
 FATES = {0, 69, 73, 75}
 """Done; the store was away; another writer won; nobody knows: run again."""
-VERBS = (("ingest",), ("rebuild",), ("maintain", "--full"))
+VERBS = (("ingest",), ("rebuild",), ("maintain", "--compact", "--full"))
 
 
 @dataclass

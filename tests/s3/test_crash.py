@@ -22,12 +22,10 @@ CHOSEN = {
     "ingest-first": [
         Point(f"PUT {MANIFEST}", 2, BEFORE),
         Point(f"PUT {MANIFEST}", 2, AFTER),
-        Point("PUT lake/ops/d/.receipts.lock", 1, AFTER),
     ],
     "rebuild-first": [
         Point("PUT lake/storyline/d/CURRENT", 1, BEFORE),
         Point("PUT lake/storyline/d/CURRENT", 1, AFTER),
-        Point("PUT lake/ops/d/projection.json", 1, BEFORE),
     ],
 }
 
