@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
+from chronicle.errors import ConfigError
 from chronicle.options import ExportOptions
 from chronicle.reports import ExportReport
 from chronicle.storage import files
@@ -34,8 +35,22 @@ class Writer:
             output.discard()
 
     def file(self, *targets: str) -> Output:
-        """A file to write, under one or several paths relative to the target directory."""
-        return self._output([f"{self._folder}/{target}" for target in targets])
+        """A file to write, under one or several paths relative to the target directory.
+
+        Raises ConfigError where a link that lies there already leads out of it.
+        """
+        paths = [f"{self._folder}/{target}" for target in targets]
+        for path in paths:
+            self._check_inside(path)
+        return self._output(paths)
+
+    def _check_inside(self, path: str) -> None:
+        inside = os.path.realpath(self._folder)
+        if os.path.commonpath([inside, os.path.realpath(os.path.dirname(path))]) != inside:
+            raise ConfigError(
+                f"{path} would lie outside of {self._folder}: a link leads out of it",
+                hint="remove the link, or choose another --to",
+            )
 
     def target(self) -> Output:
         """The target itself, where it is a file."""

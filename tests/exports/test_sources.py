@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chronicle.errors import UsageError
+from chronicle.errors import ConfigError, UsageError
 from chronicle.export import export
 from chronicle.options import ExportOptions
 from chronicle.reports import ExportReport
@@ -128,6 +128,23 @@ def test_targets_that_are_refused(lake: Lake, tmp_path: Path) -> None:
     assert b'"session_id":"s"' in (tmp_path / "there.jsonl").read_bytes()
     run(lake, tmp_path / "full", overwrite=True)
     assert set(tree(tmp_path / "full")) == {"x", "in/a.json"}
+
+
+def test_a_link_in_the_target_leads_nowhere(lake: Lake, tmp_path: Path) -> None:
+    lake.put("a.json", atif("a", 1))
+    lake.ingest()
+    elsewhere, to = tmp_path / "elsewhere", tmp_path / "to"
+    elsewhere.mkdir()
+    to.mkdir()
+    (to / lake.inbox.name).symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match="a link leads out of it"):
+        export(ExportOptions(paths=lake.paths, to=str(to), exact=True, overwrite=True))
+    assert list(elsewhere.iterdir()) == []
+    linked = tmp_path / "linked"
+    linked.symlink_to(to)  # the target itself may be one
+    (to / lake.inbox.name).unlink()
+    assert export(ExportOptions(paths=lake.paths, to=str(linked), exact=True, overwrite=True)).files == 1
+    assert (to / lake.inbox.name / "a.json").read_bytes() == atif("a", 1)
 
 
 def test_an_export_that_fails_leaves_no_part_behind(lake: Lake, tmp_path: Path) -> None:
