@@ -102,6 +102,10 @@ def test_erasing_as_the_operators_page_says(tmp_path: Path) -> None:
     assert chronicle("ingest", tmp_path / "exports", *old).code == 65
     facts = chronicle("replay", *old).out
     kept = subprocess.check_output([sys.executable, tmp_path / "without.py", key], input=facts)
+    wrong = [sys.executable, tmp_path / "without.py", f"{key}x"]
+    failed = subprocess.run(wrong, input=facts, capture_output=True, check=False)
+    assert failed.returncode == 1
+    assert b"no fact has the source key" in failed.stderr
     assert chronicle("ingest", "-", *new, stdin=kept).code == 0
     assert chronicle("export", "--exact", "--to", tmp_path / "out", *new).code == 0
     stored = {path.name for path in (tmp_path / "out").rglob("*.json*")}
