@@ -75,7 +75,7 @@ class _Drain:
         """One micro-batch: show the records, then remove the files that held them."""
         self.sink.publish()
         if self.receipts is not None and self.spool is not None:
-            self.receipts.flush()
+            self.receipts.flush(self.sink.mark)
         self._quarantine()
         if self.spool is not None and self.pending:
             self.spool.acknowledge(self.pending)
@@ -84,7 +84,9 @@ class _Drain:
     def _put(self, text: bytes) -> None:
         record = timed(parse(text), _now_ms())
         for kind, ref in put_record(self.sink, record):
-            self.receipts = self.receipts or open_receipts(self.options.paths, dry_run=self.spool is None)
+            if self.receipts is None:
+                self.receipts = open_receipts(self.options.paths, dry_run=self.spool is None)
+                self.report.warnings += self.receipts.warnings
             self.receipts.apply(kind, ref)
         self.report.records += 1
         self.report.bytes += len(text)

@@ -177,7 +177,7 @@ class Intake:
         self.sink.publish()
         if self.options.dry_run:
             return
-        self.receipts.flush()
+        self.receipts.flush(self.sink.mark)
         for entry in sorted(self.replaced):
             self.quarantine.drop(entry)
         self.replaced.clear()
@@ -288,9 +288,10 @@ def begin(options: IngestOptions) -> Intake:
     """An intake of a dataset; its receipts come back from the facts where somebody deleted them."""
     check_alone(options.paths)
     sink = FactSink(options.paths, dry_run=options.dry_run)
+    receipts = open_receipts(options.paths, dry_run=options.dry_run)
     return Intake(
         options=options,
-        receipts=open_receipts(options.paths, dry_run=options.dry_run),
+        receipts=receipts,
         quarantine=Quarantine(options.paths),
         sink=sink,
         report=IngestReport(
@@ -298,5 +299,6 @@ def begin(options: IngestOptions) -> Intake:
             dry_run=options.dry_run,
             allow_quarantine=options.allow_quarantine,
             rows_before=sink.log()[1],
+            warnings=list(receipts.warnings),
         ),
     )

@@ -1,7 +1,8 @@
 """Receipts: the fold of the `source.*` facts, kept beside them so that a source is ingested once (design 4.4).
 
 The Lance dataset only grows: a copy of each `source.closed` and `source.bound`, and a note (`seen`) each time the same bytes were
-met under another stat. Everything but `seen` can be rebuilt from facts.
+met under another stat. Everything but `seen` can be rebuilt from facts. Marks in it say which log they are of: receipts of
+another one (restored from an older backup, or begun anew) would have sources passed over that its facts do not hold.
 """
 
 from __future__ import annotations
@@ -13,15 +14,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from chronicle.errors import ConflictError, IntegrityError, NotFoundError
+from chronicle.events import mark as marks
 from chronicle.events.imported import SourceRef, Stat
-from chronicle.layout import MANIFEST, DatasetPaths
+from chronicle.events.mark import LogMark
+from chronicle.layout import DatasetPaths
 from chronicle.projection.sources import SEEN, KnownSource, Receipt, SourceFold
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from chronicle.events.snapshot import LogSnapshot
+
 _COLUMNS = ("kind", "source_key", "source_id", "source")
 """`source` is the JSON of the SourceRef, the two before it what it is found by."""
+_MARK = "log"
+"""Kind of a row that is no receipt: its `source` is a LogMark, how far the log was read."""
 _ENCODE = ("source",)
 _LOCK = ".receipts.lock"
 _FEW = 64
@@ -35,19 +42,29 @@ class Receipts:
     Only what is asked for is decoded and folded, so that one more source costs little however many there are.
     """
 
-    def __init__(self, paths: DatasetPaths) -> None:
-        """Load them; none where there are none. Raises IntegrityError where they are damaged, as each question may."""
+    def __init__(self, paths: DatasetPaths, stored: _Stored | None = None) -> None:
+        """Load them (or take them as loaded); none where there are none. Raises IntegrityError where they are damaged, as
+        each question may."""
         self._paths = paths
-        self._stored = _Stored(paths)
+        self._stored = stored or _Stored(paths)
         self._of_keys = _Part(self._stored, "source_key")
         self._of_ids = _Part(self._stored, "source_id")
         self._applied: list[_Row] = []
         self._flushed = 0
+        self.warnings: list[str] = []
+        """What people should know about them."""
 
     @property
     def exist(self) -> bool:
         """Whether there were any when they were loaded."""
         return self._stored.exist
+
+    def are_of(self, log: LogSnapshot | None) -> bool:
+        """Whether they were folded out of this log, as it is or as it was (None: there is no log)."""
+        mark = self._stored.mark()
+        if mark is None:
+            return not self._stored.count and (log is None or not log.fact_rows)
+        return log is not None and marks.is_of(mark, log)
 
     def get(self, key: str) -> Receipt | None:
         """What a key holds, as far as receipts know."""
@@ -81,11 +98,11 @@ class Receipts:
         """Note that a key still holds the same bytes, under another stat."""
         self.apply(SEEN, SourceRef(source_id=receipt.source_id, source_key=receipt.source_key, stat=stat))
 
-    def flush(self) -> None:
-        """Store what was applied. Call it only when the facts behind it are published."""
+    def flush(self, mark: LogMark | None = None) -> None:
+        """Store what was applied, with the end of what was published. Call it only when the facts behind it are."""
         if pending := self._applied[self._flushed :]:
             self._flushed = len(self._applied)
-            _write(self._paths, pending)
+            _write(self._paths, pending, mark)
 
 
 class _Part:
@@ -108,14 +125,17 @@ class _Part:
 class _Stored:
     """Receipts as they lie, in memory; rows are decoded when they are asked for."""
 
-    def __init__(self, paths: DatasetPaths) -> None:
+    def __init__(self, paths: DatasetPaths, rows: pa.RecordBatch | None = None) -> None:
+        """Load them, or take `rows` for them."""
+        import pyarrow as pa
+
         self._path = paths.receipts
         self._columns: dict[str, pa.Array] = {}
         self._places: dict[str, _Places] = {}
         self._decode = msgspec.json.Decoder(SourceRef).decode
         self._last: tuple[int, _Row] = -1, ("", SourceRef(source_id="", source_key=""))
         with self._damage_named():
-            table = _table(self._path)
+            table = _table(self._path) if rows is None else pa.Table.from_batches([rows])
             self.exist = table is not None
             if table is not None:
                 self._columns = {name: table[name].combine_chunks() for name in _COLUMNS}
@@ -124,11 +144,33 @@ class _Stored:
     def of(self, column: str, value: str) -> list[_Row]:
         """The rows of one source key or source id, in the order in which they were written."""
         places = self._places.get(column)
-        return [] if places is None else [self._row(at) for at in places.of(value)]
+        if places is None or not value:  # a mark has neither key nor content, and no receipt is without
+            return []
+        return [self._row(at) for at in places.of(value)]
 
     def rows(self) -> Iterator[_Row]:
         """All rows in the order in which they were written."""
-        return map(self._row, range(len(self._columns["kind"]))) if self._columns else iter(())
+        import pyarrow.compute as pc
+
+        if not self._columns:
+            return iter(())
+        return map(self._row, pc.indices_nonzero(pc.not_equal(self._columns["kind"], _MARK)).to_pylist())
+
+    @property
+    def count(self) -> int:
+        """How many rows there are, marks too."""
+        return len(self._columns["kind"]) if self._columns else 0
+
+    def mark(self) -> LogMark | None:
+        """How far the log was read; None where nothing says."""
+        import pyarrow.compute as pc
+
+        if not self._columns:
+            return None
+        with self._damage_named():
+            places = pc.indices_nonzero(pc.equal(self._columns["kind"], _MARK)).to_pylist()
+            found = [msgspec.json.decode(self._columns["source"][at].as_py(), type=LogMark) for at in places]
+        return max(found, key=lambda mark: mark.rows, default=None)
 
     def _row(self, at: int) -> _Row:
         if at != self._last[0]:  # whoever asks for a key mostly asks for its content next
@@ -209,20 +251,45 @@ def _latest(path: str) -> Any:
 
 
 def open_receipts(paths: DatasetPaths, *, dry_run: bool = False) -> Receipts:
-    """The receipts of a dataset, folded out of the facts again where somebody deleted them or their first writer was killed.
+    """The receipts of a dataset, folded out of its facts again where they are missing or of another log.
 
-    Else everything would be taken in anew. Raises IntegrityError where they are damaged.
+    A dry run folds them in memory. Raises IntegrityError where they are damaged.
     """
-    from chronicle.storage import files
-
     found = Receipts(paths)
-    if found.exist or dry_run or not files.exists(f"{paths.events}/{MANIFEST}"):
+    log = _log(paths)
+    if found.are_of(log):
         return found
-    _make_anew(paths, only_missing=True)
-    return Receipts(paths)
+    if dry_run:
+        made = Receipts(paths, _Stored(paths, _of_facts(log)))
+    else:
+        _make_anew(paths, only_other=True)
+        made = Receipts(paths)
+    if found.exist:
+        made.warnings.append(
+            "the receipts are of another log (was this one restored, or begun anew?): they are made from its facts again"
+        )
+    return made
 
 
-def _write(paths: DatasetPaths, rows: Sequence[_Row]) -> None:
+def _log(paths: DatasetPaths) -> LogSnapshot | None:
+    from chronicle.events.log import RawEventLanceStore
+
+    try:
+        return RawEventLanceStore(paths.events).snapshot()
+    except NotFoundError:
+        return None
+
+
+def _of_facts(log: LogSnapshot | None) -> pa.RecordBatch:
+    """The receipts that a log gives, with its end."""
+    from chronicle.facts import source_facts
+
+    if log is None:
+        return _batch([])
+    return _batch([(kind, ref) for kind, ref in source_facts(log) if kind != "source.opened"], marks.mark_of(log))
+
+
+def _write(paths: DatasetPaths, rows: Sequence[_Row], mark: LogMark | None = None) -> None:
     """Put rows behind those of everybody else. One process at a time: others wait.
 
     Pieces at the end that hold no more rows than are written behind them are written again with those: there are never many
@@ -231,7 +298,7 @@ def _write(paths: DatasetPaths, rows: Sequence[_Row]) -> None:
     """
     from chronicle.storage import files
 
-    batch = _batch(rows)
+    batch = _batch(rows, mark)
     files.make_dirs(paths.ops)
     with receipts_lock(paths):
         states = files.file_states(paths.receipts)
@@ -275,12 +342,14 @@ def _small_pieces(dataset: Any, rows: int) -> list[Any]:
     return small
 
 
-def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
+def _batch(rows: Sequence[_Row], mark: LogMark | None = None) -> pa.RecordBatch:
     import pyarrow as pa
 
     encode = msgspec.json.Encoder().encode
     schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
     cells = [(kind, ref.source_key, ref.source_id, encode(ref).decode()) for kind, ref in rows]
+    if mark is not None:
+        cells.append((_MARK, "", "", encode(mark).decode()))
     columns = [pa.array([cell[at] for cell in cells], pa.string()) for at in range(len(_COLUMNS))]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -313,7 +382,8 @@ def compact_receipts(paths: DatasetPaths, superseded: Callable[[int], None]) -> 
         known = _latest(paths.receipts)
         if known is None:
             return
-        rows = list(_Stored(paths).rows())
+        stored = _Stored(paths)
+        rows = list(stored.rows())
         before = _folded(rows)
         kept = [(kind, ref) for kind, ref in rows if kind != SEEN]
         kept += (
@@ -325,7 +395,7 @@ def compact_receipts(paths: DatasetPaths, superseded: Callable[[int], None]) -> 
             raise IntegrityError(
                 f"the receipts at {paths.receipts} would change", hint="run `chronicle receipts rebuild`", path=paths.receipts
             )
-        batch = _batch(kept)
+        batch = _batch(kept, stored.mark())
         superseded(int(known.version))
         everything = [piece.fragment_id for piece in known.get_fragments()]
         lanceio.append(paths.receipts, int(known.version), batch.schema, [batch], _ENCODE, replacing=everything)
@@ -344,7 +414,7 @@ def list_receipts(paths: DatasetPaths) -> list[Receipt]:
     from chronicle.facts import pin
 
     pin(paths)
-    return Receipts(paths).all()
+    return open_receipts(paths, dry_run=True).all()
 
 
 def rebuild_receipts(paths: DatasetPaths, *, dry_run: bool = False) -> list[Receipt]:
@@ -361,14 +431,17 @@ def rebuild_receipts(paths: DatasetPaths, *, dry_run: bool = False) -> list[Rece
     return Receipts(paths).all()
 
 
-def _make_anew(paths: DatasetPaths, *, only_missing: bool = False) -> None:
-    """Fold the receipts out of the facts as they are once nobody else writes receipts."""
-    from chronicle.facts import pin, source_facts
+def _make_anew(paths: DatasetPaths, *, only_other: bool = False) -> None:
+    """Fold the receipts out of the facts as they are once nobody else writes receipts; or only those of another log."""
     from chronicle.storage import files
 
     files.make_dirs(paths.ops)
     with receipts_lock(paths):
-        if only_missing and _latest(paths.receipts) is not None:
+        if only_other and Receipts(paths).are_of(_log(paths)):
             return  # somebody was faster
-        _create(paths, _batch([(kind, ref) for kind, ref in source_facts(pin(paths)) if kind != "source.opened"]))
+        log = _log(paths)
+        if log is None:
+            files.remove_tree(paths.receipts)
+            return
+        _create(paths, _of_facts(log))
         files.sync_tree(paths.receipts)

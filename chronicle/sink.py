@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from chronicle.events.log import EventWriter, EventWriterFence, RawEventLanceStore
+from chronicle.events.mark import LogMark
 from chronicle.events.row import Common, EventColumns
 from chronicle.layout import DatasetPaths
 
@@ -25,8 +26,11 @@ class FactSink:
         self._columns = EventColumns()
         self._dry_run = dry_run
         self._flushed_bytes = 0
+        self._last_event = ""
         self.segments = 0
         """Segments published so far."""
+        self.mark: LogMark | None = None
+        """The end of the last of them."""
 
     def __enter__(self) -> Self:
         return self
@@ -37,6 +41,7 @@ class FactSink:
 
     def add(self, seq: int, event_id: str | None, timestamp_ms: int, kind: str, pieces: Sequence[bytes], common: Common) -> None:
         """Take one row."""
+        self._last_event = event_id or ""
         self._columns.add(seq, event_id, timestamp_ms, kind, pieces, common)
         if self._columns.bytes >= CHUNK_BYTES:
             self._flush()
@@ -49,8 +54,9 @@ class FactSink:
     def publish(self) -> None:
         """Make all rows since the last publish visible, durably; does nothing where there are none."""
         self._flush()
-        if self._writer is not None and self._writer.publish() is not None:
+        if self._writer is not None and (segment := self._writer.publish()) is not None:
             self.segments += 1
+            self.mark = LogMark(segment.id, self._writer.end, self._last_event)
         self._flushed_bytes = 0
 
     def log(self) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from chronicle.events import imported
 from chronicle.events.imported import Extent, ImportContext, SourceRef, Stat
 from chronicle.events.log import RawEventLanceStore
 from chronicle.events.manifest import ActiveWriter, Manifest, Segment, encode
+from chronicle.events.mark import LogMark
 from chronicle.events.record import EventRecord, parse
 from chronicle.formats.cut import cut
 from chronicle.layout import MANIFEST, DatasetPaths, segment_path
@@ -58,9 +59,9 @@ def fill(paths: DatasetPaths, *, sources: int, steps: int, sources_a_segment: in
             held.apply("source.closed", imported.put_closed(sink, context, found, None, extent))
             if (number - first + 1) % sources_a_segment == 0:
                 sink.publish()
-                held.flush()
+                held.flush(sink.mark)
         sink.publish()
-        held.flush()
+        held.flush(sink.mark)
         return sink.log()[1]
 
 
@@ -103,11 +104,12 @@ def announce(paths: DatasetPaths, segments: int, rows_a_segment: int = 500) -> N
 
 
 def receive(paths: DatasetPaths, pieces: Sequence[int]) -> None:
-    """Receipts of that many sources that nobody ever stored, piece by piece; each is smaller than the one before."""
+    """Receipts of that many sources that nobody ever stored, as of a log that was announced, piece by piece; each is smaller
+    than the one before."""
     first = 0
     for rows in pieces:
         refs = [_receipt(number) for number in range(first, first + rows)]
-        receipts._write(paths, [("source.closed", ref) for ref in refs])
+        receipts._write(paths, [("source.closed", ref) for ref in refs], LogMark(f"e1-{0:08}", 1, ""))
         first += rows
 
 

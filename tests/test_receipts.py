@@ -11,6 +11,7 @@ import pytest
 
 from chronicle import facts, receipts
 from chronicle.drain import drain
+from chronicle.errors import IntegrityError
 from chronicle.events.imported import SourceRef, Stat
 from chronicle.events.spool import EventSpool
 from chronicle.ingest import ingest
@@ -107,6 +108,8 @@ def test_a_drain_brings_deleted_receipts_back(lake: Lake) -> None:
 
 
 def test_receipts_that_vacuum_removes_under_a_reader_are_read_anew(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.put("a.json", atif("a", 2))
+    lake.ingest()
     append(lake, range(3))
     latest, met = receipts._latest, list[str]()
 
@@ -119,7 +122,71 @@ def test_receipts_that_vacuum_removes_under_a_reader_are_read_anew(lake: Lake, m
             maintain(MaintainOptions(paths=lake.paths, compact=False, index=False, retention_seconds=0))
         return dataset
 
-    lake.put("a.json", atif("a", 2))
-    lake.ingest()
     monkeypatch.setattr(receipts, "_latest", overtaken)
     assert len(Receipts(lake.paths).all()) == 9
+
+
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("restored", [False, True])
+def test_receipts_of_another_log_pass_no_source_over(lake: Lake, restored: bool, merged: bool) -> None:
+    """Facts come back from an older backup, or are removed, beside receipts that know more than they hold."""
+    events, backup = Path(lake.paths.events), lake.root / "backup"
+    lake.put("a.json", atif("a", 2))
+    lake.ingest()
+    shutil.copytree(events, backup)
+    lake.put("b.json", atif("b", 2))
+    lake.ingest()
+    if merged:
+        maintain(MaintainOptions(paths=lake.paths, full=True, retention_seconds=0))
+    shutil.rmtree(events)
+    if restored:
+        shutil.copytree(backup, events)
+    foreseen = lake.ingest(dry_run=True)
+    report = lake.ingest()
+    assert (report.ingested, report.unchanged) == (foreseen.ingested, foreseen.unchanged) == ((1, 1) if restored else (2, 0))
+    assert [warning.partition(" (")[0] for warning in report.warnings] == ["the receipts are of another log"]
+    assert sorted(lake.exact()) == ["in/a.json", "in/b.json"]
+    again = lake.ingest()
+    assert (again.unchanged, again.files_opened, again.warnings) == (2, 0, [])
+    assert list_receipts(lake.paths) == rebuild_receipts(lake.paths)
+
+
+def test_receipts_are_listed_as_the_log_says(lake: Lake) -> None:
+    lake.put("a.json", atif("a", 2))
+    lake.ingest()
+    other = Lake(lake.root / "other")
+    other.put("b.json", atif("b", 2))
+    other.ingest()
+    shutil.rmtree(other.paths.receipts)
+    shutil.copytree(lake.paths.receipts, other.paths.receipts)
+    assert [held.source_key.rpartition("/")[2] for held in list_receipts(other.paths)] == ["b.json"]
+
+
+def test_receipts_stay_those_of_a_log_that_was_merged(lake: Lake) -> None:
+    for number in range(9):
+        lake.put(f"{number}.json", atif(f"s{number}", 2))
+        lake.ingest()
+    lake.put("0.json", atif("s0", 2))  # the same bytes under another stat: only the receipts know
+    assert lake.ingest().files_opened == 1
+    maintain(MaintainOptions(paths=lake.paths, full=True, retention_seconds=0))
+    report = lake.ingest()
+    assert (report.files_opened, report.unchanged, report.warnings) == (0, 9, [])
+
+
+def test_a_log_without_its_manifest_is_not_begun_anew(lake: Lake) -> None:
+    """Its segments would become leftovers that a vacuum removes."""
+    lake.put("a.json", atif("a", 2))
+    lake.ingest()
+    manifest = Path(lake.paths.events, "_manifest.json")
+    kept = manifest.read_bytes()
+    manifest.unlink()
+    segments = sorted(Path(lake.paths.events, "segments").iterdir())
+    with EventSpool(str(lake.root / "spool")) as spool:
+        spool.append({"source": "s", "kind": "note", "payload": {}})
+    for verb in (lake.ingest, lambda: drain(DrainOptions(paths=lake.paths, spool=str(lake.root / "spool")))):
+        with pytest.raises(IntegrityError, match=r"its _manifest\.json is gone"):
+            verb()
+    assert (manifest.exists(), sorted(Path(lake.paths.events, "segments").iterdir())) == (False, segments)
+    manifest.write_bytes(kept)
+    assert lake.ingest().unchanged == 1
+    assert drain(DrainOptions(paths=lake.paths, spool=str(lake.root / "spool"))).records == 1

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from chronicle.errors import CommitStateUnknown, NotFoundError, PublicationChanged, StaleFence
+from chronicle.errors import CommitStateUnknown, IntegrityError, NotFoundError, PublicationChanged, StaleFence
 from chronicle.events import manifest as transitions
 from chronicle.events.manifest import EventWriterFence, Manifest, Segment
 from chronicle.events.record import EventRecord, timed
@@ -198,6 +198,8 @@ class EventWriter:
         self._undecided = False
         self.fact_version: int | None = None
         """fact_version of the manifest of the last publication."""
+        self.end = 0
+        """Rows of the log up to the end of the last publication."""
 
     @property
     def fence(self) -> EventWriterFence | None:
@@ -234,6 +236,7 @@ class EventWriter:
         assert segment is not None
         shown = self._show(segment)
         self.fact_version = shown.fact_version
+        self.end = transitions.end_of(shown, segment)
         self._written, self._unknown_over, self._undecided = None, None, False
         return segment
 
@@ -289,12 +292,26 @@ class EventWriter:
         """Become the active writer. When the answer is lost, doing it again is harmless."""
         for attempt in range(PUBLISH_ATTEMPTS):
             try:
-                active = self._store.change(lambda m: transitions.activate(m, self._writer_id, self._given))
+                active = self._store.change(self._activation)
                 self._fence = transitions.fence_of(active)
                 return
             except CommitStateUnknown:
                 if attempt == PUBLISH_ATTEMPTS - 1:
                     raise
+
+    def _activation(self, manifest: Manifest | None) -> Manifest:
+        """The change that makes this writer the active one. Raises IntegrityError where segments lie there without a manifest.
+
+        A log has its manifest before its first segment: it was lost, and a new one would make garbage of all facts.
+        """
+        events = self._store.events
+        if manifest is None and files.list_dir(f"{events}/segments") and not self._store.exists():
+            raise IntegrityError(
+                f"{events} holds segments, but its {MANIFEST} is gone",
+                hint="restore that file; to begin a new log, move the directory away first",
+                path=events,
+            )
+        return transitions.activate(manifest, self._writer_id, self._given)
 
     def _show(self, segment: Segment) -> Manifest:
         """Publish under the fence, or where that is over by swaps that take it and publish in one: these starve nobody."""

@@ -119,6 +119,11 @@ def fence_of(manifest: Manifest) -> EventWriterFence:
     return EventWriterFence(manifest.active_writer.epoch, manifest.active_writer.writer_id)
 
 
+def end_of(manifest: Manifest, segment: Segment) -> int:
+    """Rows of the log up to the end of a segment that it shows."""
+    return sum(each.rows for each in manifest.segments[: manifest.segments.index(segment) + 1])
+
+
 def activate(manifest: Manifest | None, writer_id: str, requested: EventWriterFence | None = None) -> Manifest:
     """Make a writer the active one: at the next epoch, or at the requested one. Unsealed segments get sealed with it.
 
