@@ -17,6 +17,8 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from chronicle import facts, identity
+from chronicle.events import mark as marks
+from chronicle.events.mark import LogMark
 from chronicle.formats.agenticmd import file_names
 from chronicle.formats.story import StorylineDocument
 from chronicle.layout import DatasetPaths
@@ -56,12 +58,20 @@ class Index(msgspec.Struct, kw_only=True):
     """What the directory holds, and from what it was made."""
 
     fact_version: int
+    log: LogMark | None = None
+    """The end of the log that it was made from: another log may have the same version."""
     renderer: str
     reasoning: bool
     complete: bool = True
     """False while a run is at work, and after one that did not end."""
     files: dict[str, File] = {}
     """By name; files that were edited by hand stay, with the digest of what we wrote."""
+
+    def is_of(self, snapshot: LogSnapshot) -> bool:
+        """Whether all files were written, from exactly these facts and as they are written now."""
+        made_from = (self.complete, self.fact_version, self.renderer)
+        is_same_log = not snapshot.fact_rows if self.log is None else marks.is_of(self.log, snapshot)
+        return made_from == (True, snapshot.fact_version, RENDERER) and is_same_log
 
 
 def materialize(options: MaterializeOptions) -> MaterializeReport:
@@ -74,7 +84,7 @@ def materialize(options: MaterializeOptions) -> MaterializeReport:
 
     snapshot = facts.pin(options.paths)
     projector = Projector()
-    report = write_stories(snapshot.fact_version, _stories(snapshot, projector), options)
+    report = write_stories(snapshot.fact_version, _stories(snapshot, projector), options, snapshot)
     report.warnings += (f"not projected, without a file: {document}" for document in projector.failed)
     return report
 
@@ -87,18 +97,21 @@ def _stories(snapshot: LogSnapshot, projector: Projector) -> Iterator[tuple[int,
 
 
 def write_stories(
-    fact_version: int, stories: Iterable[tuple[int, StorylineDocument]], options: MaterializeOptions
+    fact_version: int,
+    stories: Iterable[tuple[int, StorylineDocument]],
+    options: MaterializeOptions,
+    snapshot: LogSnapshot | None = None,
 ) -> MaterializeReport:
-    """Write the files of all live stories, given as (storage ordinal, story) at `fact_version`; see `materialize`."""
+    """Write the files of all live stories, given as (storage ordinal, story) at `fact_version` of a log; see `materialize`."""
     began = time.monotonic()
     report = MaterializeReport(dataset=options.paths.dataset, dry_run=options.dry_run, fact_version=fact_version)
     folder = options.paths.agenticmd
-    if not _is_current(read_index(options.paths), fact_version, options, report):
+    if not _is_current(read_index(options.paths), options, report, snapshot):
         with _alone(folder, options.dry_run):
             index = read_index(options.paths)
-            if not _is_current(index, fact_version, options, report):
+            if not _is_current(index, options, report, snapshot):
                 with SpooledTemporaryFile(max_size=_SPOOL_IN_MEMORY) as spool:
-                    run = _Run(index or _nothing_known(folder, report), options, report, spool)
+                    run = _Run(index or _nothing_known(folder, report), options, report, spool, snapshot)
                     run.collect(stories)
                     run.write()
     report.seconds = round(time.monotonic() - began, 3)
@@ -114,11 +127,15 @@ def read_index(paths: DatasetPaths) -> Index | None:
         return None
 
 
-def _is_current(index: Index | None, fact_version: int, options: MaterializeOptions, report: MaterializeReport) -> bool:
+def _is_current(
+    index: Index | None, options: MaterializeOptions, report: MaterializeReport, snapshot: LogSnapshot | None
+) -> bool:
     """Whether the files are what is due, as far as the index and one listing tell; counts them in the report then."""
     if index is None or not index.complete:
         return False
-    if (index.fact_version, index.renderer, index.reasoning) != (fact_version, RENDERER, options.reasoning):
+    if (index.fact_version, index.renderer, index.reasoning) != (report.fact_version, RENDERER, options.reasoning):
+        return False
+    if snapshot is not None and not index.is_of(snapshot):
         return False
     if not index.files.keys() <= set(files.list_dir(options.paths.agenticmd)):
         return False
@@ -161,6 +178,7 @@ class _Run:
     options: MaterializeOptions
     report: MaterializeReport
     spool: IO[bytes]
+    snapshot: LogSnapshot | None = None
     due: dict[str, _Due] = field(default_factory=dict)
     new: dict[str, File] = field(default_factory=dict)
     found: dict[str, str | None] = field(default_factory=dict)
@@ -247,6 +265,7 @@ class _Run:
     def _save(self, entries: dict[str, File], *, complete: bool) -> None:
         index = Index(
             fact_version=self.report.fact_version,
+            log=marks.mark_of(self.snapshot) if complete and self.snapshot is not None else None,
             renderer=RENDERER,
             reasoning=self.options.reasoning,
             complete=complete,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from chronicle.layout import DatasetPaths
 from chronicle.materialize import materialize, write_stories
 from chronicle.options import IngestOptions, MaterializeOptions
 from chronicle.storage import files
+from tests.lake import Lake
+from tests.laws.contents import atif
 
 Stories = list[tuple[int, StorylineDocument]]
 
@@ -201,3 +204,19 @@ def test_from_facts(options: MaterializeOptions, folder: Path, tmp_path: Path, m
     assert (report.written, report.unchanged, report.removed) == (1, 1, 0)
     assert shown(folder) == ["one.md", "two.md"]
     assert (folder / "two.md").read_text().endswith("\n\nho\n\n")
+
+
+def test_files_of_another_log_are_not_current(tmp_path: Path) -> None:
+    """Facts that were restored or begun anew may have the version of those that the files were made from."""
+    lake = Lake(tmp_path)
+    lake.put("a.json", atif("a", 2))
+    lake.ingest()
+    materialize(MaterializeOptions(paths=lake.paths))
+    (lake.inbox / "a.json").unlink()
+    lake.put("b.json", atif("b", 2))
+    shutil.rmtree(lake.paths.events)
+    assert lake.ingest().fact_version == 1
+    report = materialize(MaterializeOptions(paths=lake.paths))
+    assert (report.written, report.removed) == (1, 1)
+    assert shown(Path(lake.paths.agenticmd)) == ["b.md"]
+    assert materialize(MaterializeOptions(paths=lake.paths)).unchanged == 1
