@@ -11,7 +11,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any, Self
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
 from chronicle.errors import ChronicleError
 
@@ -25,6 +26,8 @@ _LONGEST_LIST = 20
 _READABLE = 12
 """Characters of a column that must stand on one line, where its values are longer."""
 _PIPE_WIDTH = 200
+_INSTANT = "_unix_ms"
+"""How the name of a field ends that is ms since 1970."""
 
 
 def printable(text: str) -> str:
@@ -154,8 +157,11 @@ def abandon_stdout() -> None:
         os.close(nowhere)
 
 
-def _draw_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-    """A table where the width gives each column what it needs to be read; else one record a row."""
+def _draw_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", *, whole: bool = False) -> None:
+    """A table where the width gives each column what it needs to be read; else one record a row.
+
+    `whole`: no word is broken and no record cut, so that ids and paths can be copied.
+    """
     from rich.cells import cell_len
     from rich.console import Console as Terminal
 
@@ -165,11 +171,12 @@ def _draw_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: st
     least, wanted = [], []
     for at, name in enumerate(names):
         widest = max((cell_len(row[at]) for row in cells), default=0)
-        least.append(max(min(widest, _READABLE), *map(cell_len, name.split()), 1))
+        words = [cell_len(word) for row in cells for word in row[at].split()] if whole else [min(widest, _READABLE)]
+        least.append(max(*words, *map(cell_len, name.split()), 1, 1))
         wanted.append(max(widest, cell_len(name), 1))
     spare = terminal.width - sum(least) - (len(names) - 1)
     if spare < 0 and any(names) and cells:
-        _draw_records(terminal, names, cells, title)
+        _draw_records(terminal, names, cells, title, whole=whole)
         return
     padding = 1 if spare >= len(names) else 0
     _draw_grid(terminal, names, cells, title, widths=_shared(least, wanted, spare - padding * len(names)), padding=padding)
@@ -193,11 +200,10 @@ def _draw_grid(
     from rich.table import Table
     from rich.text import Text
 
-    head = Text(printable(title)) if title else None
+    if title:  # not the table's own, which is as narrow as the table
+        terminal.print(Text(printable(title), style="italic"))
     table = Table(
         box=SIMPLE_HEAD,
-        title=head,
-        title_justify="left",
         show_edge=False,
         show_header=any(names),
         padding=(0, padding, 0, 0),
@@ -209,17 +215,18 @@ def _draw_grid(
     terminal.print(table)
 
 
-def _draw_records(terminal: Terminal, names: list[str], cells: list[list[str]], title: str) -> None:
-    """Each row as lines `column: value`; what is empty is left out, and what is too long is cut with `…`."""
+def _draw_records(terminal: Terminal, names: list[str], cells: list[list[str]], title: str, *, whole: bool) -> None:
+    """Each row as lines `column: value`; what is empty is left out, and what is too long is cut with `…` unless `whole`."""
     from rich.text import Text
 
     if title:
         terminal.print(Text(printable(title), style="italic"))
+    overflow: Literal["ignore", "ellipsis"] = "ignore" if whole else "ellipsis"
     for number, row in enumerate(cells, 1):
         terminal.print(Text(f"── {number}", style="bold"))
         for name, cell in zip(names, row, strict=True):
             if cell:
-                terminal.print(Text.assemble((f"{name}: ", "cyan"), cell), no_wrap=True, overflow="ellipsis")
+                terminal.print(Text.assemble((f"{name}: ", "cyan"), cell), no_wrap=True, overflow=overflow, soft_wrap=whole)
 
 
 def _cell(value: Any) -> str:
@@ -229,7 +236,19 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{printable(str(name))} {_cell(inner)}" for name, inner in value.items() if inner is not None)
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value))
     return printable(str(value))
+
+
+def _labelled(name: str, value: Any) -> tuple[str, Any]:
+    """The name of a field and its value as people read them: instants as UTC, no underscores."""
+    if name.endswith(_INSTANT) and isinstance(value, int):
+        moment = datetime.fromtimestamp(value / 1000, UTC)
+        return name.removesuffix(_INSTANT).replace("_", " "), f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    return name.replace("_", " "), value
 
 
 def _draw_report(report: Report) -> None:
@@ -255,7 +274,7 @@ def _draw_values(values: dict[str, Any], title: str = "", *, part: bool = False)
     result = verified(values, part=part) if values.get("verb") == "verify" else ""
     title = title or " ".join(str(values.pop(name, "")) for name in ("verb", "dataset") if values.get(name))
     scalars = [(name, value) for name, value in values.items() if not isinstance(value, dict | list | None)]
-    _draw_table(("", ""), [(name.replace("_", " "), value) for name, value in scalars if value not in ("", False)], title)
+    _draw_table(("", ""), [_labelled(name, value) for name, value in scalars if value not in ("", False)], title)
     if result:
         _draw_table(("",), [(result,)])
     for name, value in values.items():
@@ -271,9 +290,9 @@ def _draw_values(values: dict[str, Any], title: str = "", *, part: bool = False)
 
 def _draw_items(items: list[dict[str, Any]], title: str) -> None:
     """A table of equal reports, without the columns that say nothing about any of them."""
-    columns = [name for name in items[0] if any(item[name] not in (None, "", False) for item in items)]
-    rows = [[item[name] for name in columns] for item in items]
-    _draw_table([name.replace("_", " ") for name in columns], _shortened(rows), title)
+    columns = [name for name in items[0] if any(item.get(name) not in (None, "", False) for item in items)]
+    rows = [[item.get(name) for name in columns] for item in items]
+    _draw_table([name.replace("_", " ") for name in columns], _shortened(rows), title, whole=True)
 
 
 def _shortened(rows: list[Any]) -> list[Any]:

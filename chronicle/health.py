@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.layout import CURRENT, DatasetPaths
 from chronicle.options import MaintainOptions
+from chronicle.plural import be, counted
 from chronicle.reports import MaintainReport
 from chronicle.storage import files
 
@@ -58,10 +59,10 @@ def _of_counts(report: StatsReport) -> list[str]:
     if report.markdown == "stale":
         hints.append("the AgenticMD files are stale: run `chronicle materialize`")
     if report.sources_incomplete:
-        hints.append(f"{report.sources_incomplete} sources were begun and never ended: run `chronicle ingest` again")
+        hints.append(f"{counted(report.sources_incomplete, 'source')} begun and never ended: run `chronicle ingest` again")
     trouble = report.quarantined - report.quarantine_kinds.get("empty", 0)
     if trouble:
-        hints.append(f"{trouble} inputs are in quarantine: see `chronicle quarantine list`")
+        hints.append(f"{counted(trouble, 'input')} {be(trouble)} in quarantine: see `chronicle quarantine list`")
     return hints
 
 
@@ -73,7 +74,8 @@ def _of_plan(plan: MaintainReport) -> list[str]:
     if plan.rewritten:
         hints.append(f"{', '.join(plan.rewritten)} lie in many pieces: run `chronicle maintain --compact`")
     if plan.indexed:
-        hints.append(f"{len(plan.indexed)} indices are missing or behind: run `chronicle maintain --index`")
+        count = len(plan.indexed)
+        hints.append(f"{counted(count, 'index', 'indices')} {be(count)} missing or behind: run `chronicle maintain --index`")
     if plan.removed:
         hints.append(f"{plan.removed_bytes} bytes cannot be reached any more: `chronicle maintain --vacuum` removes what is old")
     return hints

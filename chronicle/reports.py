@@ -228,7 +228,8 @@ class Merged(msgspec.Struct, kw_only=True):
     rows: int
     bytes: int
     """Of the segments that were merged, as they lie; of one that a dry run only thinks of, the sum of its parts."""
-    bytes_after: int = 0
+    bytes_after: int | None = None
+    """None in a dry run: nobody knows yet."""
 
 
 class Removed(msgspec.Struct, kw_only=True):

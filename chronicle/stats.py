@@ -15,6 +15,7 @@ from chronicle.errors import ChronicleError
 from chronicle.health import health, lag_seconds, tables_written_ms
 from chronicle.layout import DatasetPaths
 from chronicle.materialize import Index, read_index
+from chronicle.plural import counted
 from chronicle.projection.markdown import RENDERER
 from chronicle.reports import Report
 from chronicle.storage import files
@@ -164,7 +165,7 @@ def freshness(source: StorylineDataSource | None, manifest: Manifest) -> str:
     if made_from.fact_version == manifest.fact_version and made_from.fact_rows == manifest.fact_rows:
         return FRESH
     behind = manifest.fact_rows - made_from.fact_rows
-    return f"{STALE} by {behind} facts" if behind > 0 else STALE
+    return f"{STALE} by {counted(behind, 'fact')}" if behind > 0 else STALE
 
 
 def stale_tables(opened: Iterable[tuple[Location, StorylineDataSource]]) -> list[str]:

@@ -24,6 +24,7 @@ from chronicle.formats.story import StorylineDocument
 from chronicle.layout import TABLES
 from chronicle.materialize import Index, read_index
 from chronicle.options import VerifyOptions
+from chronicle.plural import counted
 from chronicle.project import Projector
 from chronicle.projection.fold import DocumentFold
 from chronicle.projection.markdown import RENDERER, render
@@ -137,7 +138,7 @@ class _Verify:
             self.differ("tables", "CURRENT", "they were not made from this log")
             return
         behind = self.snapshot.fact_rows - rows
-        self.report.freshness = f"stale by {behind} facts" if behind else "fresh"
+        self.report.freshness = f"stale by {counted(behind, 'fact')}" if behind else "fresh"
         if behind:
             self.report.warnings.append(f"the tables are {self.report.freshness}; run `chronicle rebuild`")
         fold = self.fold if not behind else facts.source_fold(self.snapshot, rows)

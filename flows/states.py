@@ -10,6 +10,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.states import Completed
 
 from chronicle.console import say, verified
+from chronicle.plural import counted
 from chronicle.reports import DrainReport, IngestReport, PipelineReport, Report
 
 SomeReport = TypeVar("SomeReport", bound=Report)
@@ -42,9 +43,11 @@ def _message(report: Report) -> str:
     if report.ingest is not None:
         found = report.ingest
         bad = found.quarantined_new + found.quarantined_still
-        parts.append(f"{found.sources} sources, {found.ingested} new, {found.unchanged} unchanged, {bad} in quarantine")
+        parts.append(
+            f"{counted(found.sources, 'source')}, {found.ingested} new, {found.unchanged} unchanged, {bad} in quarantine"
+        )
     if report.materialize is not None:
-        parts.append(f"{report.materialize.written} Markdown files written")
+        parts.append(f"{counted(report.materialize.written, 'Markdown file')} written")
     if report.verify is not None:
         parts.append(verified(msgspec.to_builtins(report.verify), part=True))
     parts += [f"{step} failed: {reason}" for step, reason in report.failures.items()]

@@ -8,8 +8,19 @@ import msgspec
 import pytest
 
 from chronicle.console import Console, verified
-from chronicle.reports import Difference, IngestReport, PipelineReport, Report, VerifyReport
-from chronicle.stats import DatasetSummary, LakeReport
+from chronicle.reports import (
+    Difference,
+    IngestReport,
+    MaintainReport,
+    PipelineReport,
+    QuarantinedSource,
+    QuarantineReport,
+    ReceiptsReport,
+    Report,
+    Stock,
+    VerifyReport,
+)
+from chronicle.stats import DatasetSummary, LakeReport, StatsReport
 from tests.command import Outcome
 from tests.test_command import call_of
 
@@ -88,3 +99,29 @@ def test_a_run_without_news_does_not_claim_to_have_verified(monkeypatch: pytest.
     assert "0 differences" in drawn(PipelineReport(dataset="d", verify=VerifyReport(sources=2)), monkeypatch)
     stale = msgspec.to_builtins(VerifyReport(differences=[Difference(layer="facts", what="a", detail="b")]))
     assert verified(stale, part=True) == "1 difference"
+
+
+def test_ids_and_paths_of_reports_are_whole_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "file:///a/directory/with/a/long/name/" + "and/more/below/it/" * 4 + "a.json"
+    entry = QuarantinedSource(id="d9563a9b638d953d", source_key=key, locator=None, kind="truncated", reason="cut off", size=9)
+    lines = drawn(QuarantineReport(dataset="d", entries=[entry]), monkeypatch)
+    assert lines[0] == "quarantine list d"
+    assert "id: d9563a9b638d953d" in lines
+    assert f"source key: {key}" in lines
+    short = msgspec.structs.replace(entry, source_key="in/a.json")
+    (row,) = (line for line in drawn(QuarantineReport(dataset="d", entries=[short]), monkeypatch) if "d9563a9b638d953d" in line)
+    assert row.split() == ["d9563a9b638d953d", "in/a.json", "truncated", "cut", "off", "9"]
+
+
+def test_nested_values_and_instants_are_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    receipt: dict[str, object] = {"source_key": "in/a.json", "stat": {"size": 1683, "etag": None, "racy": True}}
+    found = [
+        *drawn(ReceiptsReport(dataset="d", receipts=[receipt, {"source_key": "b"}]), monkeypatch),
+        *drawn(MaintainReport(dataset="d", before=Stock(bytes={"events": 1, "storyline": 2})), monkeypatch),
+        *drawn(StatsReport(dataset="d", first_unix_ms=1_770_109_260_000), monkeypatch),
+    ]
+    words = " ".join(" ".join(found).split())
+    assert "in/a.json size 1683, racy yes" in words
+    assert "bytes events 1, storyline 2" in words
+    assert "first 2026-02-03 09:01:00 UTC" in words
+    assert not {"{", "}", "'", "unix"} & set(re.split(r"([{}'])|\s", words))

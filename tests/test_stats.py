@@ -75,7 +75,7 @@ def test_health_of_a_dataset(paths: DatasetPaths, tmp_path: Path) -> None:
     assert found.ingested_unix_ms >= began
     assert found.hints[:2] == [
         "the tables are missing: run `chronicle rebuild`",
-        "1 inputs are in quarantine: see `chronicle quarantine list`",
+        "1 input is in quarantine: see `chronicle quarantine list`",
     ]
     assert set(found.bytes) == {"events", "storyline", "agenticmd", "quarantine", "ops"}
     assert found.bytes["quarantine"] > 0

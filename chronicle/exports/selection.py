@@ -17,6 +17,7 @@ from chronicle.exports.writer import Writer
 from chronicle.formats.agenticmd import SUFFIX, file_names
 from chronicle.formats.story import Origin, StorylineDocument
 from chronicle.options import ExportOptions
+from chronicle.plural import counted
 from chronicle.projection.markdown import render
 from chronicle.reports import ExportReport
 from chronicle.storyline.source import StorylineDataSource
@@ -51,7 +52,7 @@ def selected_runs(options: ExportOptions, report: ExportReport, source: Storylin
         without = sum(story not in began for story in found)
         found = [story for story in found if began.get(story, -1) >= options.since_ns]
         if without:
-            report.warnings.append(f"{without} runs without any time stamp are left out by --since")
+            report.warnings.append(f"{counted(without, 'run')} without any time stamp left out by --since")
     if not found:
         report.warnings.append("no run is selected")
     return found

@@ -17,6 +17,7 @@ from chronicle.exports.writer import Output, Writer
 from chronicle.formats import hub
 from chronicle.formats.story import Origin, StorylineDocument
 from chronicle.options import ExportOptions
+from chronicle.plural import be, counted
 from chronicle.projection.fold import DocumentFold, FactDocument
 from chronicle.projection.sources import JOURNAL, KnownSource, SourceFold, wanted_documents
 from chronicle.reports import ExportReport
@@ -142,7 +143,8 @@ def export_converted(options: ExportOptions, report: ExportReport, writer: Write
             if work[source_id].take(came_from.locator or 0, stories):
                 work.pop(source_id).finish()
     if strangers:
-        report.skipped.append(f"{strangers} runs are of no source file: --where true writes all runs, each document as a file")
+        found = f"{counted(strangers, 'run')} {be(strangers)} of no source file"
+        report.skipped.append(f"{found}: --where true writes all runs, each document as a file")
 
 
 def documents_of(source: StorylineDataSource, ids: Collection[str] | None = None) -> Iterator[list[StorylineDocument]]:
@@ -235,5 +237,3 @@ def _converted_targets(fold: SourceFold, format: str) -> dict[str, list[str]]:
     for key, path in distinct(paths).items():
         targets.setdefault(held[key].source_id, []).append(path)
     return targets
-
-
