@@ -47,11 +47,16 @@ def doctor(lake: str) -> DoctorReport:
     began = time.monotonic()
     report = DoctorReport(lake=lake, endpoint=checks.endpoint(lake), versions=_versions())
     for check in checks.store(lake):
-        report.findings.append(Finding(check=check.name, ok=check.ok, detail=check.detail, hint=check.hint))
+        report.findings.append(finding_of(check))
         if not check.ok:
             report.warnings.append(f"{check.name}: {check.detail}; {check.hint}")
     report.seconds = round(time.monotonic() - began, 3)
     return report
+
+
+def finding_of(check: checks.Check) -> Finding:
+    """A check as the report tells it: with a hint only where it is not ok."""
+    return Finding(check=check.name, ok=check.ok, detail=check.detail, hint="" if check.ok else check.hint)
 
 
 def _versions() -> dict[str, str]:

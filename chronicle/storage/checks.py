@@ -15,6 +15,8 @@ from chronicle.storage.uri import is_s3
 
 SKEW_SECONDS = 300.0
 """A store refuses requests whose clock is 15 minutes off; a third of it is worth a word."""
+_ITSELF = "chronicle doctor"
+"""An error that sends people here has no more to say to them."""
 _PROBE = ".chronicle-probe-"
 
 
@@ -50,7 +52,7 @@ def _disk(lake: str) -> Iterator[Check]:
         yield Check("lake", False, f"{folder} is no directory", "choose another --lake")
         return
     yield Check("lake", True, f"{lake} is there" if folder == lake else f"{lake} will be made in {folder}")
-    yield _tried("writable", lambda: _write_and_lock(folder), "make the directory writable for this user")
+    yield tried("writable", lambda: _write_and_lock(folder), "make the directory writable for this user")
 
 
 def _write_and_lock(folder: str) -> str:
@@ -68,11 +70,15 @@ def _object_store(lake: str) -> Iterator[Check]:
     from chronicle.storage.uri import split_s3
 
     bucket, key = split_s3(lake)
-    credentials = _tried("credentials", s3client.credentials, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile")
+    credentials = tried("credentials", s3client.credentials, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile")
     yield credentials
     if not credentials.ok:
         return
-    reached = _tried("reachable", lambda: _reach(lake), "check endpoint, bucket, keys and region")
+    reached = tried(
+        "reachable",
+        lambda: _reach(lake),
+        "check that endpoint, bucket and region are right, and that these keys are known there and may list the bucket",
+    )
     yield reached
     if not reached.ok:
         return
@@ -80,10 +86,10 @@ def _object_store(lake: str) -> Iterator[Check]:
         skew = client.clock(bucket) - time.time()
     hint = "set the clock of this machine (or of the store)"
     yield Check("clock", abs(skew) <= SKEW_SECONDS, f"the store's clock is {skew:+.0f} s from ours", hint)
-    yield _tried(
+    yield tried(
         "conditional writes", lambda: _probed(bucket, key), "use a store with conditional writes that this user may write"
     )
-    yield _tried("Lance", lambda: _lance_reads(lake), "give Lance the same keys: environment or profile")
+    yield tried("Lance", lambda: _lance_reads(lake), "give Lance the same keys: environment or profile")
 
 
 def _reach(lake: str) -> str:
@@ -108,8 +114,9 @@ def _lance_reads(lake: str) -> str:
     return "reads with the same endpoint and keys"
 
 
-def _tried(name: str, work: Callable[[], str], hint: str) -> Check:
+def tried(name: str, work: Callable[[], str], hint: str) -> Check:
+    """The check that some work makes: not ok where it raises, with the error's hint or else this one."""
     try:
         return Check(name, True, work())
     except ChronicleError as error:
-        return Check(name, False, error.message, error.hint or hint)
+        return Check(name, False, error.message, hint if not error.hint or _ITSELF in error.hint else error.hint)
