@@ -16,6 +16,7 @@ from chronicle.errors import UsageError
 from chronicle.events.imported import Stat
 from chronicle.intake import Intake, Source, begin
 from chronicle.options import IngestOptions
+from chronicle.plural import counted
 from chronicle.reading import ChangedWhileRead, Limits, SourceBytes, UnreadableSource, read_source, unpack
 from chronicle.reports import IngestReport
 from chronicle.storage.listing import SourceFile, list_sources
@@ -39,6 +40,10 @@ def ingest(options: IngestOptions) -> IngestReport:
     run.report.warnings += listing.warnings
     files = [file for file in listing.files if _is_in_window(file, options)]
     run.report.sources = len(files) + listing.stdin
+    if listing.files and not files:
+        run.report.warnings.append(
+            f"of {counted(len(listing.files), 'source')} none was modified in the time of --since and --until"
+        )
     with run.sink:
         _take_files(run, files)
         if listing.stdin:

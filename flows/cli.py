@@ -58,7 +58,11 @@ def run(
     with call.console.progress("run"), _prefect():
         from flows.pipeline import pipeline
 
-        return pipeline(options)
+        report = pipeline(options)
+    if report.ingest is not None and not report.ingest.sources and not call.console.for_people:
+        for warning in report.ingest.warnings:
+            call.console.note(f"warning: {warning}")
+    return report
 
 
 @verb(app, "serve", keeps=False)

@@ -533,7 +533,10 @@ def test_since_and_until_choose_by_modification_time(lake: Lake) -> None:
     lake.put("a.json", atif("s", 2))
     lake.put("b.json", atif("t", 2))
     middle = (lake.inbox / "b.json").stat().st_mtime_ns
-    assert lake.ingest(since_ns=middle).sources == 1
+    found = lake.ingest(since_ns=middle)
+    assert (found.sources, found.warnings) == (1, [])
+    none = lake.ingest(until_ns=1)
+    assert (none.sources, none.warnings) == (0, ["of 2 sources none was modified in the time of --since and --until"])
     assert lake.ingest(until_ns=middle).ingested == 1
     assert set(lake.exact()) == {"in/a.json", "in/b.json"}
 
