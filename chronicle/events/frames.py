@@ -1,7 +1,7 @@
 """The bytes of a spool's journal: each record behind its kind, length and checksum. Pure.
 
-A frame is `r 0000001f 9a8b7c6d <record>\\n`: `r` an EventRecord, `x` something set aside; length and CRC-32 of the text
-in hex. So a record keeps its bytes, line breaks too, and what a crash or a bad disk left is told from what was written whole.
+A frame is `r 0000001f 9a8b7c6d <record>\\n`: `r` an EventRecord, `x` something set aside; length of the text and
+CRC-32 of kind and text in hex. So a record keeps its bytes, line breaks too, and what a crash or a bad disk left is told from what was written whole.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
 
 def frame(kind: bytes, text: bytes) -> bytes:
     """The bytes of one frame."""
-    return b"%s %08x %08x %s\n" % (kind, len(text), zlib.crc32(text), text)
+    return b"%s %08x %08x %s\n" % (kind, len(text), _checksum(kind, text), text)
 
 
 def pieces(data: bytes) -> Iterator[Piece]:
@@ -55,6 +55,10 @@ def is_torn(piece: Piece, size: int) -> bool:
     return not piece.kind and piece.end == size
 
 
+def _checksum(kind: bytes, text: bytes) -> int:
+    return zlib.crc32(text, zlib.crc32(kind))
+
+
 def _whole(data: bytes, at: int) -> Piece | None:
     header = _HEADER.match(data, at)
     if header is None:
@@ -64,7 +68,7 @@ def _whole(data: bytes, at: int) -> Piece | None:
     if data[end : end + 1] != b"\n":
         return None
     text = data[start:end]
-    return Piece(at, end + 1, header[1], text) if zlib.crc32(text) == int(header[3], 16) else None
+    return Piece(at, end + 1, header[1], text) if _checksum(header[1], text) == int(header[3], 16) else None
 
 
 def _next_whole(data: bytes, at: int) -> int:

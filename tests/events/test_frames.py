@@ -34,6 +34,12 @@ def test_a_changed_byte_costs_its_frame_and_at_most_the_next(texts, place, by):
     assert all(one in texts for one in kept)
 
 
+def test_a_record_never_becomes_something_set_aside():
+    framed = bytearray(frames.frame(frames.RECORD, b""))
+    framed[0:1] = frames.ASIDE
+    assert whole(bytes(framed)) == []
+
+
 @pytest.mark.parametrize("text", [b"", b"\n", b'{\n "a": 1\n}', b"x" * 5000])
 def test_texts_of_any_kind(text):
     framed = frames.frame(frames.RECORD, text)
