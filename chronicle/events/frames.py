@@ -1,7 +1,8 @@
 """The bytes of a spool's journal: each record behind its kind, length and checksum. Pure.
 
-A frame is `r 0000001f 9a8b7c6d <record>\\n`: `r` an EventRecord, `x` something set aside; length of the text and
-CRC-32 of kind and text in hex. So a record keeps its bytes, line breaks too, and what a crash or a bad disk left is told from what was written whole.
+A frame is `r 0000001f 9a8b7c6d <record>\\n`: `r` an EventRecord, `x` something set aside; length of the text and CRC-32 of
+kind and text in hex. So a record keeps its bytes, line breaks too, and what a crash or a bad disk left is told from what was
+written whole.
 """
 
 from __future__ import annotations
