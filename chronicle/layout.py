@@ -103,6 +103,17 @@ class DatasetPaths:
         return f"{self.ops}/run.json"
 
 
+def remedy(path: str) -> str:
+    """What to do about data at a path that does not read: facts can only be restored, everything else be made again."""
+    if "/events.lance" in path:
+        return "restore the files of this dataset"
+    if "/receipts.lance" in path:
+        return "make them anew from facts with `chronicle receipts rebuild`"
+    if "/storyline/" in path:
+        return "make the tables anew with `chronicle rebuild --full`"
+    return "restore the files of this dataset"
+
+
 def segment_path(events: str, segment_id: str) -> str:
     """Lance dataset of one segment of a log."""
     return f"{events}/segments/{check_id(segment_id, 'segment id')}.lance"

@@ -296,7 +296,8 @@ def _usable_cursor(options: RebuildOptions, snapshot: LogSnapshot, generation: s
         return None, "some of the tables are missing"
     if cursor.recipe != RECIPE:
         return None, "the tables were made by another version"
-    if cursor.fact_rows > snapshot.fact_rows or _ends(snapshot, cursor.fact_rows) != (cursor.first_event, cursor.last_event):
+    is_inside = 0 <= cursor.fact_rows <= snapshot.fact_rows
+    if not is_inside or _ends(snapshot, cursor.fact_rows) != (cursor.first_event, cursor.last_event):
         return None, "the log is another one than the tables were made from"
     return cursor, ""
 

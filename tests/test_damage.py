@@ -6,13 +6,17 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from chronicle.errors import IntegrityError
-from chronicle.layout import segment_path
-from chronicle.options import QueryOptions, VerifyOptions
+from chronicle.find import find
+from chronicle.layout import generation_path, segment_path
+from chronicle.maintain import maintain
+from chronicle.options import FindOptions, MaintainOptions, QueryOptions, VerifyOptions
 from chronicle.query import query
 from chronicle.storage import lanceio
+from chronicle.storyline.store import StorylineLanceStore
 from chronicle.verify import verify
 from tests.lake import Lake
 from tests.laws.contents import atif
@@ -71,6 +75,49 @@ def test_a_current_that_does_not_read_is_moved_aside_on_request(lake: Lake) -> N
     assert len(list(current.parent.glob("CURRENT.damaged-*"))) == 1
 
 
+@pytest.mark.parametrize("name", ["page_data.lance", "page_lookup.lance", "metadata.lance", "bitmap_page_lookup.lance"])
+def test_damaged_indices_are_built_anew(lake: Lake, name: str) -> None:
+    maintain(MaintainOptions(paths=lake.paths))
+    whole = lake.rows()
+    damaged = list(Path(lake.paths.storyline).rglob(name))
+    assert damaged
+    for file in damaged:
+        file.write_bytes(b"")
+    lake.put("c.json", atif("c", 3))
+    lake.put("a.json", atif("a", 4))  # a deletion, which asks an index
+    lake.ingest()
+    lake.rebuild()
+    report = maintain(MaintainOptions(paths=lake.paths))
+    assert report.indexed
+    assert not maintain(MaintainOptions(paths=lake.paths)).indexed
+    assert len(lake.rows()["runs"]) == len(whole["runs"]) + 1
+    found = find(FindOptions(lake=lake.paths.lake, text="c", dataset="d"))
+    assert sum(batch.num_rows for batch in found.batches()) == 1
+    assert verify(VerifyOptions(paths=lake.paths)).exit_code() == 0
+
+
+@pytest.mark.parametrize("rows", [-1, 0, 10**9, -(2**62)])
+def test_a_cursor_from_anywhere_is_not_gone_on_from(lake: Lake, rows: int) -> None:
+    whole = lake.rows()
+    path = Path(lake.paths.projection)
+    path.write_bytes(msgspec.json.encode({**msgspec.json.decode(path.read_bytes()), "fact_rows": rows}))
+    assert lake.rebuild().mode == "full"
+    assert lake.rows() == whole
+
+
+def test_tables_of_the_peer_say_what_to_do(lake: Lake) -> None:
+    with StorylineLanceStore(lake.paths.storyline).writer() as writer:
+        assert writer.pinned is not None
+        place = generation_path(lake.paths.storyline, writer.pinned.table_generation, "runs")
+        dataset = lanceio.open_latest(place)
+        dataset.drop_columns(["residual"])
+        writer.advance({**writer.pinned.versions, "runs": int(lanceio.open_latest(place).version)}, writer.pinned.projection)
+    with pytest.raises(IntegrityError, match=r"are not Chronicle's: runs has no column residual; .*rebuild --full"):
+        lake.exported("atif")
+    lake.rebuild(full=True)
+    assert lake.exported("atif")
+
+
 def test_the_peer_gets_its_blobs_back(lake: Lake) -> None:
     objects = Path(lake.paths.storyline) / "objects.lance"
     shutil.rmtree(objects)
@@ -81,9 +128,10 @@ def test_the_peer_gets_its_blobs_back(lake: Lake) -> None:
 def test_a_query_names_damage_as_such(lake: Lake) -> None:
     (data,) = Path(lake.paths.storyline).glob("generations/*/steps.lance/data")
     shutil.rmtree(data)
-    with pytest.raises(IntegrityError, match="do not read"), query(
-        QueryOptions(lake=lake.paths.lake, dataset="d", sql="SELECT message_value FROM steps")
-    ) as result:
+    with (
+        pytest.raises(IntegrityError, match="do not read"),
+        query(QueryOptions(lake=lake.paths.lake, dataset="d", sql="SELECT message_value FROM steps")) as result,
+    ):
         list(result.batches())
 
 

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from chronicle.errors import ChronicleError, ConfigError, ConflictError, IntegrityError, NotFoundError, StorageError
+from chronicle.layout import remedy
 from chronicle.storage import files
 from chronicle.storage.uri import S3, is_s3
 
@@ -128,10 +129,11 @@ def commits_may_meet(uri: str) -> bool:
 
 
 @contextmanager
-def translated(uri: str, *, reading: bool) -> Iterator[None]:
+def translated(uri: str, *, reading: bool, changing: bool = False) -> Iterator[None]:
     """Say Lance's and Arrow's errors in ours: the operating system's by `files.from_oserror`, the rest by what was done.
 
-    Reading a pinned version that does not decode is an IntegrityError, a failed write a StorageError.
+    Reading a pinned version that does not decode is an IntegrityError, a failed write a StorageError. `changing`: a write that
+    reads what is there (a deletion, an index); what fails is the reading then, unless somebody wrote meanwhile.
     """
     try:
         yield
@@ -139,20 +141,20 @@ def translated(uri: str, *, reading: bool) -> Iterator[None]:
         foreign = isinstance(error, _FOREIGN) or type(error).__name__ == "PanicException"
         if isinstance(error, ChronicleError) or not foreign:
             raise
-        raise _from_lance(error, uri, reading=reading) from error
+        raise _from_lance(error, uri, reading=reading, changing=changing) from error
 
 
-def _from_lance(error: BaseException, uri: str, *, reading: bool) -> ChronicleError:
+def _from_lance(error: BaseException, uri: str, *, reading: bool, changing: bool) -> ChronicleError:
     text = _SOURCE_PLACE.sub("", str(error)).strip()
     if is_s3(uri) and (failure := _of_store(text, uri)) is not None:
         return failure
     if not reading and _CONFLICT.search(text):
         return ConflictError(f"{uri}: somebody wrote here meanwhile", hint="run again", kind="commit-conflict", path=uri)
     number = _errno_of(error, text)
-    if number is not None and not (reading and number == errno.ENOENT):
+    if number is not None and not ((reading or changing) and number == errno.ENOENT):
         return files.from_oserror(OSError(number, os.strerror(number)), uri)
-    if reading:
-        return IntegrityError(f"{uri}: stored data does not read: {text}", hint="restore the files of this dataset", path=uri)
+    if reading or changing:
+        return IntegrityError(f"{uri}: stored data does not read: {text}", hint=remedy(uri), path=uri)
     return StorageError(f"{uri}: write failed: {text}", hint="check the store, then run again", path=uri, transient=False)
 
 

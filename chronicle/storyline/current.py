@@ -12,6 +12,7 @@ from chronicle.errors import CurrentConflict, IntegrityError
 from chronicle.layout import is_safe_segment
 
 GENERATION_PREFIX = "gen-"
+MAX_VERSION = 2**63 - 1
 
 
 class EventsSource(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -98,6 +99,9 @@ def decode(data: bytes, path: str) -> Current:
         raise _broken(
             path, f"control_version {current.control_version}, schema_version {committed.schema_version}; both must be 1"
         )
+    pinned = (*committed.versions.values(), committed.objects_version)
+    if not all(0 < version <= MAX_VERSION for version in pinned):
+        raise _broken(path, f"versions {', '.join(map(str, pinned))}; all must be over 0")
     for name in (committed.generation, committed.table_generation):
         if not (name.startswith(GENERATION_PREFIX) and is_safe_segment(name)):
             raise _broken(path, f"generation {name!r} is not allowed")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -131,7 +132,7 @@ class TableMaintenance:
         assert writer.pinned is not None
         old = writer.pinned.table_generation
         self.retired.note([Record(kind="generation", name=old, was_visible=True)])
-        self.moved(writer.rebuild(_rows(source), writer.pinned.projection))
+        self.moved(writer.rebuild(_rows(source), writer.pinned.projection, from_tables=True))
         self.report.rewritten += TABLES
         self.report.retired.append(f"generation {old}")
 
@@ -214,12 +215,14 @@ class _Task(NamedTuple):
     def carry_out(self) -> int:
         """Build it, or bring it up to date; returns how many versions that made."""
         dataset = lanceio.open_version(self.uri, self.version)
-        options: dict[str, Any] = _TEXT if self.wanted.kind == "INVERTED" else {}
-        with lanceio.translated(self.uri, reading=False):
-            if self.wanted.name in _indices(dataset, self.uri):
+        if self.wanted.name in _indices(dataset, self.uri):
+            # One whose files are damaged cannot be brought up to date: it is built anew.
+            with suppress(IntegrityError), lanceio.translated(self.uri, reading=False, changing=True):
                 dataset.optimize.optimize_indices(index_names=[self.wanted.name])
-            else:
-                dataset.create_scalar_index(self.wanted.column, self.wanted.kind, name=self.wanted.name, **options)
+                return 1
+        options: dict[str, Any] = _TEXT if self.wanted.kind == "INVERTED" else {}
+        with lanceio.translated(self.uri, reading=False, changing=True):
+            dataset.create_scalar_index(self.wanted.column, self.wanted.kind, name=self.wanted.name, replace=True, **options)
         return 1
 
 
@@ -253,10 +256,18 @@ def _is_in_pieces(dataset: Any, *, full: bool) -> bool:
 
 
 def _indices(dataset: Any, where: str) -> dict[str, bool]:
-    """Index names with whether they are behind: rows were added since."""
+    """Index names with whether they are behind: rows were added since, or they do not read."""
     with lanceio.translated(where, reading=True):
         names = [str(index.name) for index in dataset.describe_indices()]
-        return {name: bool(dataset.stats.index_stats(name)["num_unindexed_rows"]) for name in names}
+    return {name: _is_behind(dataset, name, where) for name in names}
+
+
+def _is_behind(dataset: Any, name: str, where: str) -> bool:
+    try:
+        with lanceio.translated(where, reading=True):
+            return bool(dataset.stats.index_stats(name)["num_unindexed_rows"])
+    except IntegrityError:
+        return True
 
 
 def _rows(source: StorylineDataSource) -> Iterator[Batches]:
@@ -268,4 +279,3 @@ def _rows(source: StorylineDataSource) -> Iterator[Batches]:
             raise IntegrityError(
                 f"{source.root}: {rows} rows of {table} belong to no run", hint="run `chronicle rebuild --full`", path=source.root
             )
-

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as compute
 from blake3 import blake3
 
-from chronicle.errors import IntegrityError
+from chronicle.errors import IntegrityError, NotFoundError
 from chronicle.formats import jsontext
 from chronicle.formats.jsontext import Json, Object
-from chronicle.layout import objects_path
-from chronicle.storage import files, lanceio
+from chronicle.layout import objects_path, remedy
+from chronicle.storage import files, lanceio, versions
 
 MARKER = "\x1ePCHRONICLE-CONTENT:"
 CONTENT = {
@@ -94,7 +94,10 @@ class Objects:
 
     def _rows(self) -> tuple[Any, pa.Table]:
         if self._opened is None:
-            dataset = lanceio.open_version(self._uri, self._version)
+            try:
+                dataset = lanceio.open_version(self._uri, self._version)
+            except NotFoundError as error:  # it was named: that it is gone is damage
+                raise IntegrityError(error.message, hint=remedy(self._uri), path=self._uri) from error
             with lanceio.translated(self._uri, reading=True):
                 self._opened = dataset, dataset.to_table(columns=["content_id", "codec", "raw_length"], with_row_id=True)
         return self._opened
@@ -114,7 +117,7 @@ class Objects:
     def _broken(self, content_id: str, what: str) -> IntegrityError:
         return IntegrityError(
             f"{self._uri}: the text {content_id} {what}",
-            hint="ingest its source again, or leave out the column that needs it",
+            hint="run `chronicle rebuild --full`, or leave out the column that needs it",
             path=self._uri,
             content_id=content_id,
         )
@@ -199,6 +202,14 @@ class Filing:
         self._pinned = pinned
         self._held: dict[str, bytes] = {}
         self._bytes = 0
+        self._anew = self._repair = False
+
+    def begin_anew(self, *, repair: bool) -> None:
+        """From here on every text that the tables need comes by: those that lie there are left to older states.
+
+        `repair`: where the dataset does not read it is removed; else the texts may come out of it, and it must stay.
+        """
+        self._anew, self._repair = True, repair
 
     def of(self, batches: Iterable[Mapping[str, pa.RecordBatch]]) -> Iterator[dict[str, pa.RecordBatch]]:
         """The batches with descriptors in the place of such texts."""
@@ -207,6 +218,9 @@ class Filing:
 
     def version(self) -> int:
         """The version of objects.lance that holds every text filed so far; it is on the disk."""
+        if self._repair and not _reads(self._uri):
+            files.remove_tree(self._uri)
+        self._repair = False
         if self._pinned is None or not files.exists(os.path.join(self._uri, "_versions")):
             self._pinned = _created(self._uri)
         if self._held:
@@ -238,14 +252,17 @@ class Filing:
     def _store(self) -> None:
         assert self._pinned is not None
         # A dead writer may have added texts above the pinned version: they are as good as ours.
-        latest = int(lanceio.open_latest(self._uri).version)
+        there = lanceio.open_latest(self._uri)
+        latest = int(there.version)
         known = files.file_states(self._uri)
-        new = Objects(self._root, latest).missing(list(self._held))
+        new = list(self._held) if self._anew else Objects(self._root, latest).missing(list(self._held))
         if new:
             schema = _schema(lanceio.lance())
             batch = _batch(schema, {content_id: self._held[content_id] for content_id in new})
-            latest = lanceio.append(self._uri, latest, schema, (batch,))
+            gone = [piece.fragment_id for piece in there.get_fragments()] if self._anew else []
+            latest = lanceio.append(self._uri, latest, schema, (batch,), replacing=gone)
             files.sync_tree(self._uri, known)
+        self._anew = False
         self._pinned = latest
         self._held = {}
         self._bytes = 0
@@ -273,6 +290,14 @@ def _batch(schema: pa.Schema, texts: Mapping[str, bytes]) -> pa.RecordBatch:
         "created_at_ms": pa.array([0] * count, pa.int64()),
     }
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _reads(uri: str) -> bool:
+    """Whether the dataset that lies there can be gone on from, and its old versions be removed some day."""
+    try:
+        return not files.exists(uri) or bool(versions.versions_of(uri))
+    except (IntegrityError, NotFoundError):
+        return False
 
 
 def _created(uri: str) -> int:

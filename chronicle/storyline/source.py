@@ -153,7 +153,16 @@ class StorylineDataSource:
         return _scanned(getattr(self, table), self.root)
 
     def origins(self) -> list[tuple[str, Origin]]:
-        """(story id, where it came from) of all stories that have an origin."""
+        """(story id, where it came from) of all stories that have an origin.
+
+        Raises IntegrityError where the tables are of the peer, which has no place for that.
+        """
+        if missing := [name for name in _ORIGIN_COLUMNS if name not in self.runs.schema.names]:
+            raise IntegrityError(
+                f"the tables at {self.root} are not Chronicle's: runs has no column {missing[0]}",
+                hint="make them anew with `chronicle rebuild --full`",
+                path=self.root,
+            )
         return [found for batch in _scanned(self.runs, self.root, columns=_ORIGIN_COLUMNS) for found in origins(batch)]
 
     def stories(self, document_ids: Collection[str] | None = None) -> Iterator[StorylineDocument]:

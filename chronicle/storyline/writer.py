@@ -51,12 +51,13 @@ class StorylineWriter:
         self._states: dict[str, files.FileStates] = {}
         self._filing = Filing(root, None if pinned is None else pinned.objects_version)
 
-    def rebuild(self, batches: Iterable[Batches], projection: Projection | None) -> Snapshot:
-        """Write a new generation of all tables, commit it and return it.
+    def rebuild(self, batches: Iterable[Batches], projection: Projection | None, *, from_tables: bool = False) -> Snapshot:
+        """Write a new generation of all tables, commit it and return it; `from_tables`: with the rows of the visible one.
 
         Raises CurrentConflict when the lease was lost, StorageError and ConfigError from the store, and whatever
         `batches` raises; then the unfinished generation is removed.
         """
+        self._filing.begin_anew(repair=not from_tables)
         return self._rebuilt(self._filing.of(batches), projection)
 
     def _rebuilt(self, batches: Iterable[Batches], projection: Projection | None) -> Snapshot:
@@ -219,7 +220,7 @@ def _restored(uri: str, version: int) -> int:
     """A version with the rows of `version` that is the latest: what a dead writer left behind is put away."""
     dataset = lanceio.open_version(uri, version)
     if int(dataset.latest_version) != version:
-        with lanceio.translated(uri, reading=False):
+        with lanceio.translated(uri, reading=False, changing=True):
             dataset.restore()
     return int(dataset.version)
 
@@ -228,7 +229,7 @@ def _deleted(uri: str, version: int, ids: Sequence[str]) -> int:
     dataset = lanceio.open_version(uri, version)
     for at in range(0, len(ids), IDS_PER_DELETE):
         before = int(dataset.version)
-        with lanceio.translated(uri, reading=False):
+        with lanceio.translated(uri, reading=False, changing=True):
             dataset.delete(f"document_id IN ({quoted(ids[at : at + IDS_PER_DELETE])})")
         if int(dataset.version) not in (before, before + 1):
             raise CurrentConflict(f"{uri}: somebody wrote after version {before}", hint="run again", path=uri)

@@ -85,6 +85,9 @@ def test_what_is_written_reads_the_same() -> None:
         envelope(committed={**POINTER, "table_generation": "gen-/../x"}),
         envelope(committed={**POINTER, "runs_version": None}),
         envelope(revision="9"),
+        envelope(committed={**POINTER, "runs_version": 0}),
+        envelope(committed={**POINTER, "steps_version": 2**63}),
+        envelope(committed={**POINTER, "objects_version": -1}),
         {**POINTER, "schema_version": 2},
     ],
 )

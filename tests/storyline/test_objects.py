@@ -82,9 +82,41 @@ def test_a_text_that_is_missing_is_named_and_only_its_column_suffers(tmp_path: P
     with pytest.raises(IntegrityError, match=r"the text [0-9a-f]{64} is missing"):
         list(source.stories())
     assert source.steps.count_rows() == 2
-    with pytest.raises(IntegrityError, match=r"the text [0-9a-f]{64} is missing; ingest its source again"):
+    with pytest.raises(IntegrityError, match=r"the text [0-9a-f]{64} is missing; run `chronicle rebuild --full`"):
         list(source.sql("SELECT notes FROM runs").batches())
     assert [batch.to_pylist() for batch in source.sql("SELECT session_id FROM runs").batches()] == [[{"session_id": "s-1"}]]
+
+
+def test_a_new_generation_leaves_texts_that_nobody_needs_to_older_states(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    committed(root, marked(1, LOOKALIKE), marked(2, f"{MARKER}old"))
+    first = StorylineDataSource.open(root)
+    stories = [marked(1, LOOKALIKE), story(2)]
+    with StorylineLanceStore(root).writer() as writer:
+        writer.rebuild(batches(stories), PROJECTION)
+    assert visible(root) == stories
+    assert len(Objects(root, StorylineDataSource.open(root).snapshot.objects_version)) == 1
+    assert [each.notes for each in first.stories()] == [LOOKALIKE, f"{MARKER}old"]
+
+
+@pytest.mark.parametrize("how", ["emptied", "changed", "removed"])
+@pytest.mark.parametrize("where", ["data/*.lance", "_versions/*614.manifest", "_versions/*613.manifest"])
+def test_damaged_texts_come_back_with_a_new_generation(tmp_path: Path, where: str, how: str) -> None:
+    root = str(tmp_path)
+    stories = [marked(1, LOOKALIKE), story(2)]
+    committed(root, *stories)
+    (file,) = (tmp_path / "objects.lance").glob(where)
+    data = file.read_bytes()
+    if how == "removed":
+        file.unlink()
+    else:
+        file.write_bytes(b"" if how == "emptied" else data.replace(b"PCHRONICLE", b"PCHRONICLF"))
+    with StorylineLanceStore(root).writer() as writer:
+        writer.rebuild(batches(stories), PROJECTION)
+    assert visible(root) == stories
+    with StorylineLanceStore(root).writer() as writer:  # and it can be gone on from
+        writer.replace([stories[0].story_id], batches([marked(1, f"{MARKER}new")]), PROJECTION)
+    assert [each.notes for each in visible(root)] == [f"{MARKER}new", None]
 
 
 @pytest.mark.parametrize("cell", [MARKER, f"{MARKER}u:i:{'0' * 63}:3:", f"{MARKER}x:i:{'0' * 64}:3:", f"{LOOKALIKE}\n", "text"])
