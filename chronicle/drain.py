@@ -60,12 +60,10 @@ class _Drain:
             elif piece.kind == frames.ASIDE:
                 self._set_aside(name, piece.start, _set_aside_of(piece.text))
             elif frames.is_torn(piece, len(data)):
-                if name.endswith(OPEN):
-                    continue  # only looked at: its writer may be at work
-                self.report.torn += 1
-                self._set_aside(name, piece.start, _now_set_aside(TORN, "its writer died before it was whole", piece.text))
+                if not name.endswith(OPEN):  # that is only looked at: its writer may be at work
+                    self._set_end_aside(name, piece)
             else:
-                self._set_aside(name, piece.start, _now_set_aside("unreadable", "damaged bytes of a journal file", piece.text))
+                self._set_aside(name, piece.start, _damaged(piece))
         self.pending.append(name)
         self.report.files += 1
         if self.sink.pending_bytes >= self.options.batch_bytes:
@@ -90,6 +88,14 @@ class _Drain:
             self.receipts.apply(kind, ref)
         self.report.records += 1
         self.report.bytes += len(text)
+
+    def _set_end_aside(self, name: str, piece: frames.Piece) -> None:
+        """What a killed writer left does not count; damage at the end of a file may have been a record."""
+        if frames.is_cut_short(piece.text):
+            self.report.torn += 1
+            self._set_aside(name, piece.start, _now_set_aside(TORN, "its writer died before it was whole", piece.text))
+        else:
+            self._set_aside(name, piece.start, _damaged(piece))
 
     def _set_aside(self, name: str, offset: int, found: SetAside) -> None:
         root = Path(self.report.spool).as_uri()
@@ -188,6 +194,10 @@ def _now_ms() -> int:
 
 def _now_set_aside(kind: str, reason: str, data: bytes) -> SetAside:
     return SetAside(kind=kind, reason=reason, at_unix_ms=_now_ms(), data=data)
+
+
+def _damaged(piece: frames.Piece) -> SetAside:
+    return _now_set_aside("unreadable", "damaged bytes of a journal file", piece.text)
 
 
 def _set_aside_of(text: bytes) -> SetAside:

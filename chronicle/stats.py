@@ -16,11 +16,11 @@ from chronicle.health import health, lag_seconds, tables_written_ms
 from chronicle.layout import DatasetPaths
 from chronicle.materialize import Index, read_index
 from chronicle.plural import counted
-from chronicle.projection.markdown import RENDERER
 from chronicle.reports import Report
 from chronicle.storage import files
 
 if TYPE_CHECKING:
+    from chronicle.events.log import LogSnapshot
     from chronicle.events.manifest import Manifest
     from chronicle.storyline.source import StorylineDataSource
 
@@ -144,7 +144,7 @@ def stats(paths: DatasetPaths) -> StatsReport:
     )
     report.quarantined = sum(report.quarantine_kinds.values())
     _add_tables(report, paths, snapshot.manifest)
-    _add_markdown(report, read_index(paths), snapshot.fact_version)
+    _add_markdown(report, read_index(paths), snapshot)
     _add_health(report, paths)
     report.seconds = round(time.monotonic() - began, 3)
     return report
@@ -259,10 +259,9 @@ def _add_health(report: StatsReport, paths: DatasetPaths) -> None:
     report.retired_bytes, report.hints = found.retired_bytes, found.hints
 
 
-def _add_markdown(report: StatsReport, index: Index | None, fact_version: int) -> None:
+def _add_markdown(report: StatsReport, index: Index | None, snapshot: LogSnapshot) -> None:
     if index is None:
         report.markdown = MISSING
         return
     report.markdown_files = len(index.files)
-    made_from = (index.complete, index.fact_version, index.renderer)
-    report.markdown = FRESH if made_from == (True, fact_version, RENDERER) else STALE
+    report.markdown = FRESH if index.is_of(snapshot) else STALE

@@ -27,7 +27,7 @@ from chronicle.options import VerifyOptions
 from chronicle.plural import counted
 from chronicle.project import Projector
 from chronicle.projection.fold import DocumentFold
-from chronicle.projection.markdown import RENDERER, render
+from chronicle.projection.markdown import render
 from chronicle.projection.sources import KnownSource, Receipt, SourceFold, wanted_documents
 from chronicle.projection.tables import TableBuilder
 from chronicle.reading import ChangedWhileRead, Limits, read_source
@@ -183,7 +183,7 @@ class _Verify:
         if index is None or not index.complete:
             self.report.warnings.append("there are no AgenticMD files, or not all; run `chronicle materialize`")
             return
-        if (index.fact_version, index.renderer) != (self.snapshot.fact_version, RENDERER):
+        if not index.is_of(self.snapshot):
             self.report.warnings.append("the AgenticMD files are stale; run `chronicle materialize`")
             return
         by_story = {file.story_id: name for name, file in index.files.items()}

@@ -134,6 +134,19 @@ def test_damage_in_a_file_costs_what_is_damaged(place: Place) -> None:
     assert (report.exit_code(), report.torn, [one.kind for one in report.quarantine]) == (65, 0, ["unreadable"])
 
 
+@pytest.mark.parametrize("garbage", [None, b"garbage"])
+def test_damage_at_the_end_of_a_file_counts(place: Place, garbage: bytes | None) -> None:
+    """It was told to be stored: a killed producer leaves the beginning of a record only."""
+    sent = place.append(note(), note())
+    path = place.spool / place.journals()[0]
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(bytes(data) if garbage is None else path.read_bytes() + garbage)
+    report = place.drain()
+    assert place.log() == sent[: 1 if garbage is None else 2]
+    assert (report.exit_code(), report.torn, [one.kind for one in report.quarantine]) == (65, 0, ["unreadable"])
+
+
 def test_a_torn_end_is_said_and_kept(place: Place) -> None:
     (sent,) = place.append(note())
     with (place.spool / place.journals()[0]).open("ab") as dead:

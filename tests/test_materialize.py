@@ -17,8 +17,10 @@ from chronicle.identity import fingerprint
 from chronicle.ingest import ingest
 from chronicle.layout import DatasetPaths
 from chronicle.materialize import materialize, write_stories
-from chronicle.options import IngestOptions, MaterializeOptions
+from chronicle.options import IngestOptions, MaterializeOptions, VerifyOptions
+from chronicle.stats import stats
 from chronicle.storage import files
+from chronicle.verify import verify
 from tests.lake import Lake
 from tests.laws.contents import atif
 
@@ -216,7 +218,10 @@ def test_files_of_another_log_are_not_current(tmp_path: Path) -> None:
     lake.put("b.json", atif("b", 2))
     shutil.rmtree(lake.paths.events)
     assert lake.ingest().fact_version == 1
+    assert stats(lake.paths).markdown == "stale"
+    assert [one.layer for one in verify(VerifyOptions(paths=lake.paths)).differences] == []
     report = materialize(MaterializeOptions(paths=lake.paths))
     assert (report.written, report.removed) == (1, 1)
     assert shown(Path(lake.paths.agenticmd)) == ["b.md"]
     assert materialize(MaterializeOptions(paths=lake.paths)).unchanged == 1
+    assert stats(lake.paths).markdown == "fresh"

@@ -20,7 +20,8 @@ MAX_TEXT = 0xFFFFFFFF
 _HEADER = re.compile(rb"([rx]) ([0-9a-f]{8}) ([0-9a-f]{8}) ")
 _LINE = re.compile(rb"(?<=\n)" + _HEADER.pattern)
 """A frame begins a line, and no JSON text holds a line that looks like one: so data cannot pose as frames."""
-_HEADER_LENGTH = 20
+_ANY_HEADER = b"r 00000000 00000000 "
+_HEADER_LENGTH = len(_ANY_HEADER)
 OVERHEAD = _HEADER_LENGTH + 1
 """Bytes of a frame besides its text."""
 
@@ -52,8 +53,14 @@ def pieces(data: bytes) -> Iterator[Piece]:
 
 
 def is_torn(piece: Piece, size: int) -> bool:
-    """Whether a piece is what a writer that died left at the end of a journal of `size` bytes."""
+    """Whether a piece is the end of a journal of `size` bytes, and no whole frame: nothing may be written behind it."""
     return not piece.kind and piece.end == size
+
+
+def is_cut_short(text: bytes) -> bool:
+    """Whether bytes are the beginning of one frame, as a writer that died leaves it: it never said that they were stored."""
+    header = _HEADER.match(text + _ANY_HEADER[len(text) :])
+    return header is not None and (len(text) < _HEADER_LENGTH or len(text) < int(header[2], 16) + OVERHEAD)
 
 
 def _checksum(kind: bytes, text: bytes) -> int:

@@ -48,7 +48,18 @@ def test_texts_of_any_kind(text):
     for cut in range(1, len(framed), max(len(framed) // 50, 1)):
         *_, torn = frames.pieces(framed + framed[:cut])
         assert frames.is_torn(torn, len(framed) + cut)
+        assert frames.is_cut_short(torn.text)
         assert torn.text == framed[:cut]
+
+
+@given(TEXTS.filter(bool), st.integers(0))
+def test_only_the_beginning_of_a_frame_is_cut_short(texts, place):
+    """Of a whole frame that was damaged its length still says that it was written to its end."""
+    framed = frames.frame(*texts[0])
+    at = place % len(framed)
+    if not 2 <= at < 10:  # a length that was damaged may be a longer one
+        assert not frames.is_cut_short(framed[:at] + b"?" + framed[at + 1 :])
+    assert not frames.is_cut_short(b"?" + framed[:at])
 
 
 def test_a_text_cannot_pose_as_a_frame():
