@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from chronicle import identity
 from chronicle.errors import InputError
 from chronicle.events import imported
 from chronicle.events.imported import Stat
@@ -54,6 +55,10 @@ def _retry_source(run: Intake, entry: Entry, data: bytes) -> None:
         source = Source(entry.source_key, entry.root, unpack(data, entry.stat or Stat(size=len(data)), limits))
     except UnreadableSource:
         run.count_entry(entry, new=False)
+        return
+    if entry.source_id not in (source.read.source_id, identity.source_id(data)):
+        run.count_entry(entry, new=False)
+        run.report.warnings.append(f"{entry.source_key}: its bytes in quarantine were changed; ingest the file again")
         return
     before = run.report.ingested + run.report.bound + run.report.unchanged
     run.take(source)

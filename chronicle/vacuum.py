@@ -60,7 +60,8 @@ class Vacuum:
 
     def _old(self, found: list[Noted], unseen: list[Record]) -> list[Noted]:
         if not self.dry_run:
-            self.retired.note(unseen)
+            # A record from the future was written under a clock that was wrong: it would wait until then.
+            self.retired.note([*unseen, *(noted.record for noted in found if noted.since > self.now)])
         found = found + [Noted(record, record.file, self.now) for record in unseen]
         old = [noted for noted in found if self.now - noted.since >= self.retention_seconds]
         self.report.waiting += len(found) - len(old)

@@ -372,6 +372,15 @@ def test_retry_of_a_whole_source_does_not_displace_newer_bytes(lake: Lake, monke
     assert sorted(tree(out).values()) == sorted([atif("new", 2), atif("old", 2)])
 
 
+def test_retry_stores_no_bytes_that_were_not_set_aside(lake: Lake) -> None:
+    lake.put("a.json", b'{"schema_version":')
+    (entry,) = lake.ingest().quarantine
+    Path(lake.paths.quarantine, f"{entry.id}.bin").write_bytes(atif("other", 1))
+    report = retry(lake.paths)
+    assert (report.ingested, report.quarantined_still, len(report.warnings)) == (0, 1, 1)
+    assert "were changed; ingest the file again" in report.warnings[0]
+
+
 def test_retry_that_still_fails_keeps_the_entry_and_drop_removes_it(lake: Lake) -> None:
     lake.put("a.json", b"{ broken")
     lake.ingest()

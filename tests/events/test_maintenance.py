@@ -304,6 +304,17 @@ def test_what_is_unreachable_stays_for_the_retention_by_the_age_of_its_record(tm
         list(log_snapshot(store, pinned).replay())
 
 
+def test_records_from_the_future_begin_anew(tmp_path):
+    """The clock of the store was wrong when they were written."""
+    store = log_at(tmp_path)
+    append_all(store, [1] * 8)
+    store.maintain()
+    age(store, -20 * 365 * 86400)
+    assert store.maintain().waiting == 8
+    age(store, WEEK + 60)
+    assert len(store.maintain().removed) == 8
+
+
 def log_snapshot(store, pinned):
     """The same snapshot as another process would open it now."""
     return type(pinned)(store.events, pinned.manifest)
