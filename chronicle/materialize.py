@@ -137,10 +137,17 @@ def _is_current(
         return False
     if snapshot is not None and not index.is_of(snapshot):
         return False
-    if not index.files.keys() <= set(files.list_dir(options.paths.agenticmd)):
+    folder = options.paths.agenticmd
+    if not index.files.keys() <= set(files.list_dir(folder)) or _are_empty(folder, index.files):
         return False
     report.stories = report.unchanged = len(index.files)
     return True
+
+
+def _are_empty(folder: str, names: Iterable[str]) -> bool:
+    """Whether any of the files has no bytes: so a power cut leaves those that were not brought to the disk."""
+    sizes = {path: size for path, (_, size, _) in files.file_states(folder).items()}
+    return any(sizes.get(f"{folder}/{name}") == 0 for name in names)
 
 
 def _nothing_known(folder: str, report: MaterializeReport) -> Index:
@@ -227,7 +234,7 @@ class _Run:
     def _is_to_write(self, name: str) -> bool:
         due, known = self.new[name], self.index.files.get(name)
         digest = self.found[name]
-        if digest is None or (known is not None and digest != due.digest and known.wrote(digest)):
+        if not digest or (known is not None and digest != due.digest and known.wrote(digest)):
             return True
         if digest != due.digest:
             self.report.edited.append(name)
@@ -236,17 +243,17 @@ class _Run:
 
     def _is_to_remove(self, name: str) -> bool:
         digest = self.found[name]
-        if digest is None or self.index.files[name].wrote(digest):
+        if not digest or self.index.files[name].wrote(digest):
             return digest is not None
         self.report.edited.append(name)
         return False
 
     def _digests(self, names: list[str]) -> dict[str, str | None]:
-        """What the files hold now, None where there is none."""
+        """What the files hold now: None where there is none, "" where it is empty (`_are_empty`): nobody edited that."""
         lying = set(files.list_dir(self.folder))
         there = [name for name in names if name in lying]
         data = zip(there, files.read_all(self.folder, there), strict=True)
-        found = {name: None if text is None else identity.digest(text) for name, text in data}
+        found = {name: identity.digest(text) if text else None if text is None else "" for name, text in data}
         return {name: found.get(name) for name in names}
 
     def _announce(self, todo: Iterable[str]) -> None:

@@ -199,8 +199,8 @@ class _Verify:
         data = files.read(f"{self.options.paths.agenticmd}/{name}")
         if index.files[name].digest != due:
             self.differ("markdown", name, "it was written from other facts")
-        elif data is None:
-            self.differ("markdown", name, "the file is missing")
+        elif not data:
+            self.differ("markdown", name, "the file is missing or empty; run `chronicle materialize`")
         elif identity.digest(data) != due:
             self.differ("markdown", name, "edited by hand, or damaged; `materialize` writes it again when it is moved away")
 

@@ -208,6 +208,17 @@ def test_from_facts(options: MaterializeOptions, folder: Path, tmp_path: Path, m
     assert (folder / "two.md").read_text().endswith("\n\nho\n\n")
 
 
+def test_files_that_a_power_cut_emptied_are_written_again(options: MaterializeOptions, folder: Path) -> None:
+    write_stories(1, of(story("one"), story("two"), story("gone")), options)
+    whole = (folder / "one.md").read_bytes()
+    (folder / "one.md").write_bytes(b"")
+    report = write_stories(1, of(story("one"), story("two"), story("gone")), options)
+    assert (report.written, report.edited, (folder / "one.md").read_bytes()) == (1, [], whole)
+    (folder / "gone.md").write_bytes(b"")
+    report = write_stories(2, of(story("one"), story("two")), options)
+    assert (report.removed, report.edited, shown(folder)) == (1, [], ["one.md", "two.md"])
+
+
 def test_files_of_another_log_are_not_current(tmp_path: Path) -> None:
     """Facts that were restored or begun anew may have the version of those that the files were made from."""
     lake = Lake(tmp_path)
