@@ -29,7 +29,7 @@ from chronicle.layout import DatasetPaths
 from chronicle.materialize import materialize
 from chronicle.options import MaterializeOptions
 from chronicle.storage import files
-from tests.crash.points import AFTER, BEFORE, Counted, Job, Point, plain
+from tests.crash.points import AFTER, BEFORE, CALM_BEAT_SECONDS, Counted, Job, Point, plain
 from tests.lake import Lake
 from tests.process import REPOSITORY, default_signals, environment
 from tests.s3.proxy import Proxy, Request
@@ -321,7 +321,7 @@ class ObjectStore:
         on_wire = kill is not None and kill.name.partition(" ")[0] in _WRITES
         watched = self._watched[ground.root.name] = Watched(ground.root.name, kill if on_wire else None, names)
         is_hasty = kill is None and not watching
-        lease = {"CHRONICLE_LEASE_SECONDS": str(HASTY_LEASE_SECONDS)} if is_hasty else {}
+        lease = {"CHRONICLE_LEASE_SECONDS": str(HASTY_LEASE_SECONDS if is_hasty else CALM_BEAT_SECONDS)}
         work = Work(work.arguments, work.function, work.environment | self._environment | lease)
         roots = [str(ground.spool)] if ground.spool.exists() else []
         local = None if on_wire else kill
