@@ -235,14 +235,22 @@ class Watched:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._known = threading.Event()
-        self._pid = 0
+        self._process = -1
         self.dead = False
         self.taken: list[tuple[str, int]] = []
 
     def learn(self, pid: int) -> None:
-        """Whose requests these are."""
-        self._pid = pid
+        """Whose requests these are. The descriptor stays that process's when its id has gone to another one."""
+        with suppress(ProcessLookupError):
+            self._process = os.pidfd_open(pid)
         self._known.set()
+
+    def forget(self) -> None:
+        """The process has ended; a request that is still on its way kills nobody."""
+        with self._lock:
+            if self._process >= 0:
+                os.close(self._process)
+            self._process = -1
 
     def begins(self, request: Request, body: bytes) -> tuple[str, int] | None:
         """Count a request that writes, and give its name; None for one that does not. The process may be dead afterwards."""
@@ -268,8 +276,9 @@ class Watched:
         if self._chosen == Point(name, number, moment):
             self._known.wait()
             self.dead = True
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+            with self._lock, suppress(ProcessLookupError):
+                if self._process >= 0:
+                    signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
 
 class ObjectStore:
@@ -326,6 +335,7 @@ class ObjectStore:
         roots = [str(ground.spool)] if ground.spool.exists() else []
         local = None if on_wire else kill
         ran = run_job(self._forks, ground, work, roots, local, watched, watching=watching, is_hasty=is_hasty)
+        watched.forget()
         return replace(ran, steps=watched.taken + ran.steps)
 
     def _forward(self, request: Request, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
