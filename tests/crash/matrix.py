@@ -408,7 +408,7 @@ def _put(folder: Path, contents: dict[str, bytes]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in contents.items():
         (folder / name).write_bytes(data)
-        then = (1_700_000_000 + len(data)) * 10**9 + 1  # whole seconds alone would speak of a coarse clock, and be looked at again
+        then = (1_700_000_000 + len(data)) * 10**9 + 1  # whole seconds alone look like a coarse clock: such files are read again
         os.utime(folder / name, ns=(then, then))
     time.sleep(0.03)
 
