@@ -285,7 +285,7 @@ def stats(call: Call) -> Report:
 
 @verb(app, "doctor", on="lake")
 def doctor(call: Call) -> Report:
-    """Look whether work can be done on a lake. Credentials, conditional writes, clock and versions; exit 78 where not."""
+    """Look whether work can be done on a lake. Credentials, conditional writes, clock, versions; exit 78 or 69 where not."""
     from chronicle.doctor import doctor as run
 
     return run(call.lake)
@@ -322,16 +322,11 @@ def quarantine_retry(call: Call, id: str | None) -> Report:
     """Try to read entries again. From their stored bytes, under the same source key."""
     from chronicle.quarantine import Quarantine
     from chronicle.reading import Limits
-    from chronicle.reports import QuarantineReport
     from chronicle.retry import retry
 
-    found = Quarantine.of(call.paths)
-    if call.dry_run:
-        entries = [found.get(id)] if id else list(found.entries.values())
-        would = [entry.summary() for entry in entries]
-        return QuarantineReport(verb="quarantine retry", dataset=call.paths.dataset, dry_run=True, entries=would)
-    limits = call.settings.limits
-    return retry(call.paths, (id,) if id else (), limits=Limits(limits.max_source_bytes, limits.max_ratio))
+    Quarantine.of(call.paths)  # of a dataset that is there
+    limits = Limits(call.settings.limits.max_source_bytes, call.settings.limits.max_ratio)
+    return retry(call.paths, (id,) if id else (), limits=limits, dry_run=call.dry_run)
 
 
 @verb(quarantine, "drop", ENTRIES, changes=True)

@@ -22,6 +22,8 @@ class Finding(msgspec.Struct, kw_only=True):
     detail: str
     hint: str = ""
     """What to do, where it is not ok."""
+    code: int = 0
+    """Exit code of a verb that meets this; 0 where it is ok."""
 
 
 class DoctorReport(Report, kw_only=True):
@@ -35,8 +37,8 @@ class DoctorReport(Report, kw_only=True):
     versions: dict[str, str] = {}
 
     def exit_code(self) -> int:
-        """78 when something needs the operator."""
-        return 0 if all(finding.ok for finding in self.findings) else 78
+        """78 when something needs the operator, 69 when the store only cannot be reached or is full."""
+        return max((finding.code for finding in self.findings), default=0)
 
 
 def doctor(lake: str) -> DoctorReport:
@@ -55,8 +57,10 @@ def doctor(lake: str) -> DoctorReport:
 
 
 def finding_of(check: checks.Check) -> Finding:
-    """A check as the report tells it: with a hint only where it is not ok."""
-    return Finding(check=check.name, ok=check.ok, detail=check.detail, hint="" if check.ok else check.hint)
+    """A check as the report tells it: with a hint and an exit code only where it is not ok."""
+    if check.ok:
+        return Finding(check=check.name, ok=True, detail=check.detail)
+    return Finding(check=check.name, ok=False, detail=check.detail, hint=check.hint, code=check.code)
 
 
 def _versions() -> dict[str, str]:

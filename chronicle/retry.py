@@ -19,14 +19,20 @@ from chronicle.reports import IngestReport
 
 
 def retry(
-    paths: DatasetPaths, ids: tuple[str, ...] = (), *, format: str | None = None, limits: Limits | None = None
+    paths: DatasetPaths,
+    ids: tuple[str, ...] = (),
+    *,
+    format: str | None = None,
+    limits: Limits | None = None,
+    dry_run: bool = False,
 ) -> IngestReport:
     """Read quarantined bytes again under the same keys (all entries where no id is given), within the limits of `ingest`.
 
     An entry that can be read now becomes facts and leaves the quarantine; if its key holds newer bytes by now, it still does.
-    Raises NotFoundError for an unknown id.
+    A dry run reads them too and writes nothing: its report tells what would become of each. Raises NotFoundError for an
+    unknown id.
     """
-    options = IngestOptions(paths=paths, sources=(), format=format)
+    options = IngestOptions(paths=paths, sources=(), format=format, dry_run=dry_run)
     if limits is not None:
         options = replace(options, max_source_bytes=limits.max_bytes, max_ratio=limits.max_ratio)
     run = begin(options)

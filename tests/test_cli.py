@@ -245,7 +245,9 @@ def test_quarantine_from_entry_to_fact(lake: Lake) -> None:
     shown = lake("quarantine", "show", entry["id"][:6]).json
     assert shown["preview"].startswith('{\n  "schema_version"')
     assert lake("quarantine", "show", "nonsense").code == 66
-    assert lake("quarantine", "retry", "--dry-run").json["entries"][0]["id"] == entry["id"]
+    would = lake("quarantine", "retry", "--dry-run")
+    assert (would.code, would.json["dry_run"], would.json["quarantined_still"]) == (65, True, 1)
+    assert would.json["quarantine"][0]["id"] == entry["id"]
     assert lake("quarantine", "retry").code == 65
     assert lake("quarantine", "drop", entry["id"], "--dry-run").code == 0
     assert len(lake("quarantine", "list").json["entries"]) == 1

@@ -235,6 +235,10 @@ def test_what_was_too_large_is_taken_once_the_limits_allow_it(lake: Lake) -> Non
     assert lake.ingest(max_source_bytes=3_550).files_opened == 0
     dense = next(e for e in Quarantine(lake.paths).entries.values() if e.stored)
     assert retry(lake.paths, (dense.id,), limits=Limits(3_600, 200)).quarantined_still == 1
+    before = lake.store.manifest().fact_version
+    would = retry(lake.paths, (dense.id,), limits=Limits(4 << 20, 2_000), dry_run=True)
+    assert (would.ingested, would.exit_code(), dense.id in Quarantine(lake.paths).entries) == (1, 0, True)
+    assert lake.store.manifest().fact_version == before, "nothing was written"
     assert retry(lake.paths, (dense.id,), limits=Limits(4 << 20, 2_000)).ingested == 1
     assert lake.ingest().ingested == 1
     assert not Quarantine(lake.paths).entries

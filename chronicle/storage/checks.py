@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from chronicle.errors import ChronicleError, NotFoundError
+from chronicle.errors import ChronicleError, ConfigError, NotFoundError, StorageError
 from chronicle.storage import files, lanceio
 from chronicle.storage.uri import is_s3
 
@@ -28,6 +28,8 @@ class Check:
     ok: bool
     detail: str
     hint: str = ""
+    code: int = ConfigError.exit_code
+    """Exit code of a verb that meets this where it is not ok."""
 
 
 def endpoint(lake: str) -> str:
@@ -119,4 +121,10 @@ def tried(name: str, work: Callable[[], str], hint: str) -> Check:
     try:
         return Check(name, True, work())
     except ChronicleError as error:
-        return Check(name, False, error.message, hint if not error.hint or _ITSELF in error.hint else error.hint)
+        told = hint if not error.hint or _ITSELF in error.hint else error.hint
+        return Check(name, False, error.message, told, _code_of(error))
+
+
+def _code_of(error: ChronicleError) -> int:
+    """A store that is away or full comes back; all else, a bucket that is not there too, is for the operator (design 8)."""
+    return StorageError.exit_code if isinstance(error, StorageError) else ConfigError.exit_code
