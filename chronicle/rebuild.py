@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from chronicle.events.log import LogSnapshot
 
 PROJECTOR = "chronicle"
-RECIPE = "chronicle: documents of current sources, first verified copy, columns as text with residual, 1"
+RECIPE = "chronicle: documents of current sources, first verified copy, columns as text with residual, 2"
 
 
 class Cursor(msgspec.Struct, kw_only=True):

@@ -12,7 +12,7 @@ each combination of names. Everything else is parsed, compared and checked by th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -61,6 +61,11 @@ class Shape:
         self.fields = fields
         self._by_name = {name: field for field in fields for name in field.names}
         self._plans: dict[tuple[str, ...] | tuple[tuple[str, ...], tuple[bool, ...]], _Plan] = {}
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of the members that it knows, other spellings too."""
+        return self._by_name.keys()
 
     def read(self, text: bytes) -> Reading:
         """Any JSON value as this shape. Raises ProjectionError (`too-deep`) for nesting beyond 1,000."""

@@ -34,6 +34,7 @@ from chronicle.projection.schemas import (
     TOOL_CALLS,
 )
 from chronicle.projection.stories import stories, text_of
+from chronicle.projection.unknown import kept
 
 __all__ = [
     "ENCODE",
@@ -90,7 +91,10 @@ class TableBuilder:
         return self.bytes >= _FULL_BYTES or self.rows >= _FULL_ROWS
 
     def batches(self) -> dict[str, pa.RecordBatch]:
-        """The collected rows by table name, in the order in which they came; the builder is empty afterwards."""
+        """The collected rows by table name, in the order in which they came; the builder is empty afterwards.
+
+        To be asked between documents: the row of a root says what is unknown in all stories of its document.
+        """
         taken, places = self._stories, self._ordinals
         self._stories, self._ordinals, self.rows, self.bytes = [], [], 0, 0
         turns = [turn for story in taken for turn in story.turns]
@@ -107,6 +111,7 @@ class TableBuilder:
     def _runs(self, taken: list[StorylineDocument], places: list[int]) -> dict[str, pa.Array]:
         size = len(taken)
         agents = [story.agent for story in taken]
+        unknown = kept(taken)
         return {
             "schema_version": texts([STORYLINE_VERSION.encode()] * size),
             "origin": texts([_origin(story) for story in taken]),
@@ -126,6 +131,8 @@ class TableBuilder:
             "continued_trajectory_ref": strings([story.continued_trajectory_ref for story in taken]),
             "extra": texts([story.extra for story in taken]),
             "meta": texts([msgspec.json.encode({"lints": story.lints}) if story.lints else None for story in taken]),
+            "unknown_fields": texts([each.fields for each in unknown]),
+            "unknown_key_counts": texts([each.counts for each in unknown]),
             "residual": texts([self._run_residual(story) for story in taken]),
         }
 

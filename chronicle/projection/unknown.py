@@ -1,16 +1,139 @@
 """What the peer keeps of a source where we have the residual (pure; physical.md 2.4).
 
-`unknown_fields` is `{"sources": {format: {"fields": {JSON Pointer into the source: value}}}}`; `trajectory_id_explicit` says
-that the document id stood in the source.
+`unknown_fields` is `{"sources": {format: {"fields": {JSON Pointer into the source: value}, "source_document_id": id}}}`,
+`unknown_key_counts` the same pointers with `*` for each place in a list; `trajectory_id_explicit` says that the document id
+stood in the source.
+
+Our rows hold unknown members of ATIF documents in these columns too, or the peer's export would lose them. All of a document
+stand in the row of its root: the peer refuses an embedded one that has some where its root has none, and one that is
+exported by itself. What it would refuse to load is left out; the residual has it.
 """
 
 from __future__ import annotations
 
-from chronicle.formats import jsontext
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+
+from chronicle.formats import atif, jsontext
 from chronicle.formats.jsontext import Json, Object
-from chronicle.formats.story import StorylineDocument, ToolCall, Turn
+from chronicle.formats.shape import Shape
+from chronicle.formats.story import Residual, StorylineDocument, ToolCall, Turn
+
+MARKER = "\x1ePCHRONICLE-CONTENT:"
+"""How a cell begins that says where its text lies (physical.md 2.5)."""
 
 _LISTS = ("steps", "turns")
+_LINT = "unknown-key"
+_REFUSED = frozenset({"_storyline"})
+"""Keys that the peer takes for its own."""
+_DEEPEST = 64
+"""The peer reads nesting of about twice as many levels."""
+_INTEGERS = range(-(1 << 63), 1 << 64)
+
+
+class Kept(NamedTuple):
+    """The cells `unknown_fields` and `unknown_key_counts` of one row; None where nothing is unknown."""
+
+    fields: bytes | None = None
+    counts: bytes | None = None
+
+
+_NOTHING = Kept()
+
+
+def kept(stories: Sequence[StorylineDocument]) -> list[Kept]:
+    """The cells of each story's row, of whole documents, root first."""
+    found = []
+    for _, group in groupby(stories, _document):
+        document = list(group)
+        found.append(_kept(document))
+        found += [_NOTHING] * (len(document) - 1)
+    return found
+
+
+def _document(story: StorylineDocument) -> str:
+    origin = story.origin
+    return (origin.document_id if origin is not None else None) or story.story_id
+
+
+def _kept(document: list[StorylineDocument]) -> Kept:
+    root = document[0].origin
+    if root is None or root.format != "atif" or root.pointer is not None:
+        return _NOTHING
+    found = [(*named, value) for story in document if _has_unknown(story) for *named, value in _unknown(story)]
+    if not found:
+        return _NOTHING
+    counts: dict[str, int] = {}
+    for _, counted, _ in found:
+        counts[counted] = counts.get(counted, 0) + 1
+    source = {"fields": {at: msgspec.Raw(text.encode()) for at, _, text in found}, "source_document_id": _document(document[0])}
+    return Kept(
+        msgspec.json.encode({"sources": {"atif": source}}),
+        msgspec.json.encode({"atif": counts}),
+    )
+
+
+def _has_unknown(story: StorylineDocument) -> bool:
+    return any(code.endswith(_LINT) for code in story.lints)
+
+
+def _unknown(story: StorylineDocument) -> Iterator[tuple[str, str, str]]:
+    """(pointer into the document, the same for counting, text) of unknown members that the peer can hold."""
+    above = (story.origin.pointer if story.origin is not None else None) or ""
+    outer = _starred(above)
+    yield from _members(story.residual, atif.ROOT, above, outer)
+    yield from _members(story.residual, atif.AGENT, f"{above}/agent", f"{outer}/agent", inside="/agent")
+    for place, turn in enumerate(story.turns):
+        if turn.residual:
+            yield from _members(turn.residual, atif.STEP, f"{above}/steps/{place}", f"{outer}/steps/*")
+        for index, call in enumerate(turn.tool_calls or ()):
+            if call.residual:
+                at = f"/tool_calls/{index}"
+                yield from _members(call.residual, atif.CALL, f"{above}/steps/{place}{at}", f"{outer}/steps/*/tool_calls/*")
+
+
+def _members(residual: Residual | None, shape: Shape, at: str, counted: str, inside: str = "") -> Iterator[tuple[str, str, str]]:
+    """Unknown members of the object at `inside` of a residual. None where the object stands there whole."""
+    if not residual or inside in residual:
+        return
+    for pointer, text in residual.items():
+        head, _, key = pointer.rpartition("/")
+        if head != inside or not pointer.startswith("/") or not isinstance(text, str):
+            continue
+        name = jsontext.split(f"/{key}")[0]
+        if name not in shape.names and name not in _REFUSED and _is_plain(name, text):
+            yield f"{at}/{key}", f"{counted}/{key}", text
+
+
+def _starred(pointer: str) -> str:
+    """A pointer to an embedded trajectory with `*` in the place of its ordinals."""
+    return "".join(f"/{key}" if key == atif.EMBEDDED else "/*" for key in jsontext.split(pointer))
+
+
+def _is_plain(name: str, text: str) -> bool:
+    """Whether the peer loads a member: strict JSON, integers of 64 bits, not too deep, no text that begins as a descriptor."""
+    try:
+        name.encode()
+        value = msgspec.json.decode(text)
+    except (UnicodeEncodeError, msgspec.DecodeError, RecursionError):
+        return False
+    if isinstance(value, str) and value.startswith(MARKER):
+        return False
+    level: list[Any] = [value]
+    for _ in range(_DEEPEST):
+        if any(isinstance(each, int) and each not in _INTEGERS for each in level):
+            return False
+        level = [inside for each in level for inside in _inside(each)]
+        if not level:
+            return True
+    return False
+
+
+def _inside(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
 def take_back(story: StorylineDocument, cell: bytes | None, *, is_explicit: bool) -> None:

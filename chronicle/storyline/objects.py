@@ -21,9 +21,9 @@ from chronicle.errors import IntegrityError, NotFoundError
 from chronicle.formats import jsontext
 from chronicle.formats.jsontext import Json, Object
 from chronicle.layout import objects_path, remedy
+from chronicle.projection.unknown import MARKER
 from chronicle.storage import files, lanceio, versions
 
-MARKER = "\x1ePCHRONICLE-CONTENT:"
 CONTENT = {
     "runs": "origin agent_tool_definitions parent child_session_ids notes continued_trajectory_ref "
     "unknown_key_counts task prompt",
