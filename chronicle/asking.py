@@ -12,7 +12,7 @@ from chronicle.errors import UsageError
 LIMIT = click.Option(["--limit"], type=Count(min=0), metavar="N", help="At most this many.")
 SQL = click.Argument(["sql"], metavar="SQL")
 TIMEOUT = click.Option(
-    ["--timeout"], type=Seconds(min=0), default=300.0, show_default=True, metavar="S", help="Stop after so many seconds."
+    ["--timeout"], type=Seconds(), default=300.0, show_default=True, metavar="S", help="Stop after so many seconds."
 )
 MEMORY = click.Option(["--memory"], default="2GB", show_default=True, metavar="M", help="Memory that the query may use.")
 MAX_BYTES = click.Option(

@@ -8,6 +8,7 @@ what these said; `main` runs an application and translates whatever was raised. 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import sys
 import time
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 EXIT_INTERRUPTED = 130
 EXIT_BUG = 70
+YEAR = 366 * 86400.0
+"""Seconds. Nobody waits for longer, and clocks of the system take no more than some years."""
+_LARGEST = 2**63 - 1
 
 Subject = Literal["dataset", "lake", "whole lake", "lake or files"] | None
 _LAKE = click.Option(["--lake"], metavar="URI", help="Where the lake is: a directory, or s3://bucket/prefix.")
@@ -40,7 +44,10 @@ _DRY_RUN = click.Option(["--dry-run"], is_flag=True, help="Say what would be don
 
 
 class Count(click.IntRange):
-    """A whole number within bounds; says so where it is none."""
+    """A whole number within bounds, by default those of 64 bits; says so where it is none."""
+
+    def __init__(self, min: int) -> None:
+        super().__init__(min, _LARGEST)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number of a text. Fails as click does."""
@@ -52,13 +59,18 @@ class Count(click.IntRange):
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds within bounds; says so where it is none."""
+    """A number of seconds, at most a year; says so where it is none."""
+
+    def __init__(self) -> None:
+        super().__init__(0, YEAR)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number of a text. Fails as click does."""
         try:
-            float(value)
+            is_number = not math.isnan(float(value))
         except ValueError:
+            is_number = False
+        if not is_number:
             self.fail(f"{value!r} is not a number of seconds", param, ctx)
         return super().convert(value, param, ctx)
 

@@ -9,12 +9,13 @@ would pay half a second for pydantic-settings.
 from __future__ import annotations
 
 import datetime
+import math
 import re
 import shlex
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -24,16 +25,17 @@ from chronicle.layout import DatasetPaths
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)\Z")
 _LONGEST_INTERVAL = 366 * 86400.0
 _UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds of what one source may be, and the size of a micro-batch."""
 
-    max_source_bytes: int = 2 << 30
+    max_source_bytes: _Positive = 2 << 30
     """Bytes of one source after decompression."""
-    max_ratio: int = 200
+    max_ratio: _Positive = 200
     """Decompressed size by compressed size."""
-    batch_bytes: int = 48 << 20
+    batch_bytes: _Positive = 48 << 20
     """Source bytes of one micro-batch."""
 
 
@@ -79,11 +81,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sources: tuple[str, ...] = ()
     """Sources of `run` and `serve` when none is named."""
     format: str | None = None
-    workers: int = 1
+    workers: _Positive = 1
     allow_quarantine: bool = False
     reasoning: bool = False
     """Whether Markdown shows reasoning."""
-    lease_seconds: float = 60.0
+    lease_seconds: Annotated[float, msgspec.Meta(ge=0, le=366 * 86400.0)] = 60.0
     """How long the lease of a table writer must stand still before another takes over, where no lock says more."""
     retention: str | float = "7d"
     """How long `maintain` keeps what nobody can reach any more: seconds, or a number with s, m, h or d."""
@@ -178,15 +180,16 @@ def _merge(into: dict[str, Any], other: dict[str, Any]) -> None:
 def duration(text: str) -> float | None:
     """Seconds of `90`, `90s`, `15m`, `12h`, `7d`; None where the text is no duration."""
     match = _DURATION.match(text.strip())
-    return float(match.group(1)) * _UNIT_SECONDS[match.group(2)] if match else None
+    seconds = float(match.group(1)) * _UNIT_SECONDS[match.group(2)] if match else math.inf
+    return seconds if math.isfinite(seconds) else None
 
 
 def instant_ns(text: str, now_ns: int) -> int:
     """An instant in ns since 1970: an ISO 8601 date or time (UTC where it names no zone), or a duration before `now_ns`.
 
-    Raises UsageError for anything else.
+    A duration has a unit here: digits alone may be a date. Raises UsageError for anything else.
     """
-    seconds = duration(text)
+    seconds = None if text.strip()[-1:].isdecimal() else duration(text)
     if seconds is not None:
         return now_ns - int(seconds * 1e9)
     try:

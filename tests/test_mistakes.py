@@ -79,6 +79,12 @@ USAGE = [
     ("query", "SELECT nope FROM runs"),
     ("query", "DELETE FROM runs"),
     ("query", "SELECT * FROM read_text('in/a.json')"),
+    ("query", "PIVOT runs ON agent_id USING count(*)"),
+    ("query", "SELECT 1", "--timeout", "inf"),
+    ("query", "SELECT 1", "--timeout", "nan"),
+    ("query", "SELECT 1", "--limit", "9" * 20),
+    ("find", "words", "--limit", "9" * 20),
+    ("export", "--format", "parquet", "--to", "out", "--since", "2026"),
     ("run", "in", "--dataset", ".."),
 ]
 

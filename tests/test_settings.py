@@ -66,6 +66,18 @@ def test_missing_file_and_wrong_variable(tmp_path: Path) -> None:
         _ = settings.Schedule(interval="soon").interval_seconds
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("LEASE_SECONDS", value) for value in ("nan", "inf", "-1", "1e300")),
+        *((name, "0") for name in ("WORKERS", "LIMITS_MAX_SOURCE_BYTES", "LIMITS_MAX_RATIO", "LIMITS_BATCH_BYTES")),
+    ],
+)
+def test_numbers_out_of_bounds_are_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name.rpartition("LIMITS_")[2].lower()):
+        settings.load(None, {f"CHRONICLE_{name}": value})
+
+
 def test_lake_and_dataset_must_be_given() -> None:
     with pytest.raises(UsageError, match="--lake"):
         settings.load(None, {}).paths()
@@ -93,14 +105,15 @@ DAY = 86_400 * 10**9
         ("1970-01-01T00:00:00.000001", 1000),
         ("1d", 9 * DAY),
         ("24h", 9 * DAY),
-        ("90", 10 * DAY - 90 * 10**9),
+        ("90s", 10 * DAY - 90 * 10**9),
+        ("19700102", DAY),
     ],
 )
 def test_instants(text: str, expected: int) -> None:
     assert settings.instant_ns(text, 10 * DAY) == expected
 
 
-@pytest.mark.parametrize("text", ["yesterday", "", "1w", "2026-13-01"])
+@pytest.mark.parametrize("text", ["yesterday", "", "1w", "2026-13-01", "90", "2026", f"{'9' * 400}d"])
 def test_what_is_no_instant(text: str) -> None:
     with pytest.raises(UsageError):
         settings.instant_ns(text, 0)

@@ -10,8 +10,10 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
@@ -150,7 +152,7 @@ class Sandbox:
         running = self._worker.submit(work)
         late = False
         try:
-            late = not wait([running], self._left).done
+            late = not wait([running], min(self._left, TIMEOUT_MAX)).done
             if late:
                 self._interrupt(running)
             return running.result()
@@ -164,7 +166,11 @@ class Sandbox:
     def close(self) -> None:
         """Stop what runs; nothing happens the second time."""
         self._worker.shutdown()
+        with suppress(self._duckdb.ConnectionException):  # closed already
+            self._watch(max(self._left, 0.0))  # what is at work still may not hear of it
+            self._connection.interrupt()  # else it would go on for seconds, for rows that nobody reads
         self._connection.close()
+        self._watch(None)
         self._spill.cleanup()
 
     def __enter__(self) -> Self:

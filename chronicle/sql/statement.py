@@ -13,6 +13,7 @@ from typing import Any
 from chronicle.errors import UsageError
 
 ALLOWED = "a query is one SELECT over runs, steps and tool_calls"
+_PIVOT = "name them: PIVOT runs ON agent_id IN ('a', 'b') USING count(*)"
 TABLE_FUNCTIONS = frozenset(
     {"range", "generate_series", "generate_subscripts", "unnest", "repeat", "repeat_row"}
     | {"json_each", "json_tree", "regexp_split_to_table"}
@@ -34,6 +35,8 @@ _LEADING = frozenset({"explain", "analyze", "verbose"})
 def check(sql: str) -> None:
     """Raise UsageError where a text is not exactly one statement that only reads: SELECT, or EXPLAIN of one."""
     statement = _single(behind_explain(sql))
+    if statement.type.name == "MULTI":  # DuckDB would make a type of the values that it finds, then ask
+        raise UsageError("SQL refused: a PIVOT that does not name its columns", hint=_PIVOT, kind="sql")
     if statement.type.name != "SELECT":
         raise refused(f"a statement of type {statement.type.name}")
     if statement.named_parameters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,16 @@ def test_one_function_that_is_not_interrupted(lake: Path) -> None:
     sql = "SELECT levenshtein(repeat('a', 200000), repeat('b', 1000000))"
     done = chronicle("query", sql, "--lake", lake, "--timeout", "0.5")
     assert (done.code, done.err.splitlines()[-1]) == (2, "error: query stopped after 0.5 seconds; narrow it, or raise --timeout")
+
+
+def test_an_endless_statement_ends_with_its_limit(lake: Path) -> None:
+    sql = "WITH RECURSIVE t(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM t) SELECT a FROM t"
+    done = chronicle("query", sql, "--lake", lake, "--limit", "2", "--timeout", "5", "--quiet")
+    assert (done.code, done.out, done.err) == (0, b'{"a":1}\n{"a":2}\n', "")
+
+
+def test_time_without_an_end(options: QueryOptions) -> None:
+    assert ask(options, "SELECT 1 AS n", timeout_seconds=math.inf) == [{"n": 1}]
 
 
 @pytest.mark.parametrize("memory", ["", "lots", "-1", "none", "80%", "1"])
