@@ -20,7 +20,7 @@ UNKNOWN: dict[str, Any] = {
     "/a~1b~0": -0.5,
     "/agent/x": True,
     "/steps/0/x": "é",
-    "/steps/2/tool_calls/0/result": None,
+    "/steps/2/tool_calls/0/result": {"r": 1},
     "/subagent_trajectories/1/x": [],
     "/subagent_trajectories/1/agent/y": 18446744073709551615,
     "/subagent_trajectories/1/steps/2/tool_calls/0/x": 2,
@@ -68,8 +68,11 @@ def cells(some: list[StorylineDocument]) -> list[tuple[Any, Any]]:
         builder.add(story, 0)
     made = builder.batches()
     assert list(stories(*([made[name]] for name in ("runs", "steps", "tool_calls")))) == some
-    columns = [made["runs"].column(name).to_pylist() for name in ("unknown_fields", "unknown_key_counts")]
-    return [tuple(None if cell is None else json.loads(cell) for cell in row) for row in zip(*columns, strict=True)]
+    fields, counts = (
+        [None if cell is None else json.loads(cell) for cell in made["runs"].column(name).to_pylist()]
+        for name in ("unknown_fields", "unknown_key_counts")
+    )
+    return list(zip(fields, counts, strict=True))
 
 
 def test_all_of_a_document_stand_in_the_row_of_its_root() -> None:
