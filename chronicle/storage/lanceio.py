@@ -30,7 +30,7 @@ DENSE = {
     b"lance-encoding:compression": b"zstd",
     b"lance-encoding:compression-level": b"1",
     b"lance-encoding:structural-encoding": b"miniblock",
-    b"lance-encoding:minichunk-size": b"65536",
+    b"lance-encoding:minichunk-size": b"262144",
 }
 """Field metadata of a column of long texts: all four together, or Lance compresses each value alone."""
 

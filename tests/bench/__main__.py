@@ -1,8 +1,8 @@
-"""The benchmarks: `make bench`, or `python -m tests.bench [writing|large|store|sizes …] [--quick] [--turns N] [--to DIR]`.
+"""The benchmarks: `make bench`, or `python -m tests.bench [writing|large|store|growth|sizes …] [--quick] [--turns N] [--to DIR]`.
 
 Each bar of the design is measured side by side in one run: ours, the floor that Python has, and the peer where it does the same
-work. `speed` stands for all but `sizes`. With every group of `speed` the result replaces docs/benchmarks.md and .json; with
-fewer, or with --quick, it is printed, and written only where --to says. --quick: a hundredth of the sizes, and no bar judged.
+work. `speed` stands for the first three. With every group the result replaces docs/benchmarks.md and .json; with fewer, or with
+--quick, it is printed, and written only where --to says. --quick: a hundredth of the sizes, and no bar judged.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.bench import large, report, sizes, store, writing
+from tests.bench import growth, large, report, sizes, store, writing
 from tests.bench.report import Bar
 from tests.bench.setting import Setting
 from tests.process import REPOSITORY
 
 SPEED: dict[str, Callable[[Setting], Iterator[Bar]]] = {"writing": writing.bars, "large": large.bars, "store": store.bars}
 PACKAGES = ("chronicle", "flows", "tasks", "infra")
-GROUPS = {**SPEED, "sizes": sizes.bars}
+GROUPS = {**SPEED, "growth": growth.bars, "sizes": sizes.bars}
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
         setting = Setting(Path(folder), options.quick, 1 if options.quick else options.turns)
         found = report.document(list(_measured(setting, parts)), quick=options.quick, load=load)
     print(report.markdown(found))
-    is_whole = parts >= SPEED.keys() and not options.quick
+    is_whole = parts >= GROUPS.keys() and not options.quick
     if options.to or is_whole:
         report.write(options.to or REPOSITORY / "docs", found)
 

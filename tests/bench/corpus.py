@@ -20,7 +20,7 @@ _RESULT_WORDS = (30, 100, 400)
 
 def write(folder: Path, documents: int, *, first: int = 0) -> int:
     """Write documents number `first` and on, one a file; returns their bytes."""
-    noise = _Words(first)
+    noise = Words(first)
     folder.mkdir(parents=True, exist_ok=True)
     size = 0
     for number in range(first, first + documents):
@@ -43,7 +43,7 @@ def write_small(folder: Path, documents: int) -> int:
     return size
 
 
-class _Words:
+class Words:
     """Texts out of five thousand words."""
 
     def __init__(self, seed: int) -> None:
@@ -55,7 +55,7 @@ class _Words:
         return " ".join(self.random.choices(self._all, k=words))
 
 
-def _document(noise: _Words, number: int) -> dict[str, Any]:
+def _document(noise: Words, number: int) -> dict[str, Any]:
     count = noise.random.randint(8, 40)
     steps = [_step(1, "system", noise.text(200)), _step(2, "user", noise.text(120))]
     steps += [_agent_step(noise, number, at) for at in range(3, count + 1)]
@@ -73,7 +73,7 @@ def _step(at: int, source: str, message: str) -> dict[str, Any]:
     return {"step_id": at, "timestamp": moment, "source": source, "message": message}
 
 
-def _agent_step(noise: _Words, number: int, at: int) -> dict[str, Any]:
+def _agent_step(noise: Words, number: int, at: int) -> dict[str, Any]:
     step = _step(at, "agent", noise.text(60)) | {"model_name": "m-large", "reasoning_content": noise.text(80)}
     tokens = noise.random.randint(100, 90_000)
     step["metrics"] = {"prompt_tokens": tokens, "completion_tokens": tokens % 900, "cost_usd": tokens / 1_000_000}

@@ -135,6 +135,10 @@ class Turns:
         """Median of the seconds."""
         return statistics.median(used.seconds for used in self.taken[name])
 
+    def peak_mib(self) -> int:
+        """The highest memory of all."""
+        return max(each.peak_bytes for used in self.taken.values() for each in used) >> 20
+
     def said(self) -> dict[str, dict[str, Any]]:
         """Each with its number of runs, median and spread of its seconds, median of its CPU seconds and highest memory."""
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -64,6 +65,15 @@ def peer_import(source: Path, to: Path) -> Used | None:
     beside = to.parent / f"{to.name}.beside"  # it leaves a log and a journal where it was started
     beside.mkdir(parents=True, exist_ok=True)
     return run([PEER, "import", "--from", source, "-o", "storyline", "--to", to], cwd=beside)
+
+
+def same_bytes(source: Path, export: Path) -> bool:
+    """Whether an exact export of the directory `source` alone holds the same files with the same bytes."""
+    came, went = (
+        {str(file.relative_to(root)): file for file in root.rglob("*") if file.is_file()}
+        for root in (source, export / source.name)
+    )
+    return came.keys() == went.keys() and all(filecmp.cmp(file, went[name], shallow=False) for name, file in came.items())
 
 
 def tree_bytes(path: Path) -> int:

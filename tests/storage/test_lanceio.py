@@ -62,10 +62,15 @@ def test_no_version_carries_field_metadata(tmp_path):
 
 def test_long_and_odd_values_read_back(tmp_path):
     rng = random.Random(3)
-    texts = ["", "x" * 5_000_000, "é" * 40_000, *(rng.randbytes(30_000).hex() for _ in range(20)), ""]
+    around_a_chunk = [rng.randbytes(131_072 + more).hex()[: 262_144 + more] for more in (-1, 0, 1)]
+    many = [rng.randbytes(30_000).hex() for _ in range(20)]
+    texts = ["", "x" * 5_000_000, "é" * 40_000, *many, rng.randbytes(2_500_000).hex(), *around_a_chunk, "a", ""]
     uri = str(tmp_path / "x.lance")
     lanceio.create(uri, SCHEMA, [batch(texts)], ("text",))
-    assert lanceio.open_version(uri, 1).to_table()["text"].to_pylist() == texts
+    assert lanceio.append(uri, 1, SCHEMA, [batch(texts[::-1], len(texts))], ("text",)) == 2
+    dataset = lanceio.open_version(uri, 2)
+    assert dataset.to_table()["text"].to_pylist() == texts + texts[::-1]
+    assert dataset.take([27, 1, 24], columns=["text"])["text"].to_pylist() == [texts[27], texts[1], texts[24]]
 
 
 def test_an_empty_dataset(tmp_path):
