@@ -19,7 +19,7 @@ _MEDIA_TYPES = {
     "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp",
 }  # fmt: skip
 _AUDIO = {"mp3": "mpeg", "m4a": "mp4"}
-_PLAIN_PARTS = frozenset(("text", "refusal", "file"))
+_PLAIN_PARTS = ("text", "refusal", "file")  # no set: a type may be an object, and has no hash then
 
 
 def read_content(content: Json, marks: dict[str, list[str]], lints: list[str]) -> Json:

@@ -298,6 +298,13 @@ def test_inline_media_stay_out_of_the_story() -> None:
     assert (made.turns[0].residual or {})["#/messages/0/content"] == ["3", "4"]
 
 
+@pytest.mark.parametrize("kind", [{}, {"a": 1}, [], [[]], 1, 1.5, True, None])
+def test_a_part_whose_type_is_no_text_is_kept_as_it_is(kind: object) -> None:
+    parts = [{"type": kind, "text": "hi"}, {"type": "text", "text": "look"}]
+    made = story(user(parts), assistant("t"))
+    assert (json.loads(made.turns[0].msg), made.lints) == (parts, {"non-text-part": 1})
+
+
 def test_order_of_roles_is_free() -> None:
     made = story(
         assistant("1"), {"role": "system", "content": "2"}, assistant("3"), {"role": "system", "content": "4"}, user("5")
