@@ -47,7 +47,7 @@ def _export_format(options: ExportOptions, report: ExportReport, writer: Writer)
     source = StorylineDataSource.open(options.paths.storyline)
     projection = source.snapshot.projection
     report.fact_version = (projection.source.fact_version or 0) if projection else 0
-    report.freshness = freshness(source, RawEventLanceStore(options.paths.events).manifest())
+    report.freshness = freshness(source, RawEventLanceStore(options.paths.events).snapshot(), options.paths)
     if options.format == PARQUET:
         from chronicle.exports.tables import export_tables
 

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from chronicle import facts, identity
+from chronicle.cursor import Cursor, first_event
 from chronicle.errors import IntegrityError, NotFoundError
 from chronicle.events.imported import DOCUMENT_KINDS, SOURCE_KINDS, SourceRef, decode_record
+from chronicle.events.mark import mark_of
 from chronicle.options import RebuildOptions
 from chronicle.plural import be, counted
 from chronicle.project import Projector, Stories
@@ -35,21 +37,6 @@ if TYPE_CHECKING:
 
 PROJECTOR = "chronicle"
 RECIPE = "chronicle: documents of current sources, first verified copy, columns as text with residual, 2"
-
-
-class Cursor(msgspec.Struct, kw_only=True):
-    """How far the tables are: the facts they hold, the state of the fold there, and the commit that they stand in."""
-
-    generation: str
-    fact_rows: int
-    fact_version: int
-    recipe: str
-    first_event: str
-    last_event: str
-    """Event ids of the first and the last of `fact_rows` rows: another log has others."""
-    fold: SourceFold
-    strays: list[str] = []
-    """Documents with rows in the log whose source is not whole yet."""
 
 
 @dataclass(slots=True)
@@ -128,14 +115,13 @@ class _Rebuild:
 
     def _commit(self, generation: str) -> None:
         """Store the cursor of a commit. A crash before this makes the next rebuild a full one, nothing worse."""
-        first, last = _ends(self.snapshot, self.snapshot.fact_rows)
         cursor = Cursor(
             generation=generation,
             fact_rows=self.snapshot.fact_rows,
             fact_version=self.snapshot.fact_version,
             recipe=RECIPE,
-            first_event=first,
-            last_event=last,
+            log=mark_of(self.snapshot),
+            first_event=first_event(self.snapshot),
             fold=self.fold,
             strays=self.strays,
         )
@@ -296,8 +282,7 @@ def _usable_cursor(options: RebuildOptions, snapshot: LogSnapshot, generation: s
         return None, "some of the tables are missing"
     if cursor.recipe != RECIPE:
         return None, "the tables were made by another version"
-    is_inside = 0 <= cursor.fact_rows <= snapshot.fact_rows
-    if not is_inside or _ends(snapshot, cursor.fact_rows) != (cursor.first_event, cursor.last_event):
+    if not cursor.is_of(snapshot):
         return None, "the log is another one than the tables were made from"
     return cursor, ""
 
@@ -309,14 +294,6 @@ def _is_whole(storyline: str) -> bool:
     except (IntegrityError, NotFoundError):
         return False
     return True
-
-
-def _ends(snapshot: LogSnapshot, rows: int) -> tuple[str, str]:
-    """Event ids of the first row and of row number `rows`; the cursor check reads these two."""
-    if not rows:
-        return "", ""
-    first, last = snapshot.take([0, rows - 1], ["event_id"])["event_id"].to_pylist()
-    return first or "", last or ""
 
 
 def _opened(document_id: str, record: bytes) -> dict[str, tuple[str, int]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from chronicle.cursor import made_from
 from chronicle.discovery import Location, check_lake, expand_story_locations
 from chronicle.errors import ChronicleError
 from chronicle.health import health, lag_seconds, tables_written_ms
@@ -21,7 +22,6 @@ from chronicle.storage import files
 
 if TYPE_CHECKING:
     from chronicle.events.log import LogSnapshot
-    from chronicle.events.manifest import Manifest
     from chronicle.storyline.source import StorylineDataSource
 
 FRESH = "fresh"
@@ -143,28 +143,31 @@ def stats(paths: DatasetPaths) -> StatsReport:
         bytes=_bytes(paths),
     )
     report.quarantined = sum(report.quarantine_kinds.values())
-    _add_tables(report, paths, snapshot.manifest)
+    _add_tables(report, paths, snapshot)
     _add_markdown(report, read_index(paths), snapshot)
     _add_health(report, paths)
     report.seconds = round(time.monotonic() - began, 3)
     return report
 
 
-def freshness(source: StorylineDataSource | None, manifest: Manifest) -> str:
-    """Whether tables were made from all facts that a manifest shows: `fresh`, `stale by <n> facts` or `missing`.
+def freshness(source: StorylineDataSource | None, snapshot: LogSnapshot, paths: DatasetPaths | None) -> str:
+    """Whether tables were made from all facts of a log: `fresh`, `stale by <n> facts` or `missing`.
 
-    Just `stale` where nobody can say by how much: the tables do not say what they were made from, or from more than this.
-    A lake may move, so the place of the log does not count.
+    Just `stale` where nobody can say by how much: the tables do not say what they were made from, or from more than this, or
+    from another log that had the same name (`rebuild` asks the same). A lake may move, so the place of the log does not count.
     """
     if source is None:
         return MISSING
     lineage = source.snapshot.projection
-    made_from = lineage.source if lineage is not None else None
-    if made_from is None or made_from.fact_rows is None:
+    lineage_source = lineage.source if lineage is not None else None
+    if lineage_source is None or lineage_source.fact_rows is None:
         return STALE
-    if made_from.fact_version == manifest.fact_version and made_from.fact_rows == manifest.fact_rows:
+    cursor = made_from(paths, source.snapshot.generation) if paths is not None else None
+    if cursor is not None and not cursor.is_of(snapshot):
+        return STALE
+    if (lineage_source.fact_version, lineage_source.fact_rows) == (snapshot.fact_version, snapshot.fact_rows):
         return FRESH
-    behind = manifest.fact_rows - made_from.fact_rows
+    behind = snapshot.fact_rows - lineage_source.fact_rows
     return f"{STALE} by {counted(behind, 'fact')}" if behind > 0 else STALE
 
 
@@ -175,7 +178,7 @@ def stale_tables(opened: Iterable[tuple[Location, StorylineDataSource]]) -> list
     stale = []
     for place, source in opened:
         with suppress(ChronicleError):  # tables without a log that reads are still tables
-            found = freshness(source, RawEventLanceStore(place.events).manifest())
+            found = freshness(source, RawEventLanceStore(place.events).snapshot(), place.paths)
             if found != FRESH:
                 stale.append(f"{place.name} ({found})")
     return [not_from_all_facts(stale)] if stale else []
@@ -191,11 +194,11 @@ def _summary(place: Location) -> DatasetSummary:
 
     summary = DatasetSummary(dataset=place.name)
     try:
-        manifest = RawEventLanceStore(place.events).manifest()
-        summary.fact_version, summary.fact_rows = manifest.fact_version, manifest.fact_rows
-        summary.segments = len(manifest.segments)
+        snapshot = RawEventLanceStore(place.events).snapshot()
+        summary.fact_version, summary.fact_rows = snapshot.fact_version, snapshot.fact_rows
+        summary.segments = len(snapshot.segments)
         source = _tables(place.storyline) if place.has_tables else None
-        summary.freshness = freshness(source, manifest)
+        summary.freshness = freshness(source, snapshot, place.paths)
         if source is not None:
             counts = source.counts()
             summary.stories, summary.steps, summary.tool_calls = counts["runs"], counts["steps"], counts["tool_calls"]
@@ -224,12 +227,12 @@ def _bytes(paths: DatasetPaths) -> dict[str, int]:
     return found
 
 
-def _add_tables(report: StatsReport, paths: DatasetPaths, manifest: Manifest) -> None:
+def _add_tables(report: StatsReport, paths: DatasetPaths, snapshot: LogSnapshot) -> None:
     from chronicle.storage import lanceio
 
     place = Location(paths.dataset, "lake", paths.events, paths.storyline)
     source = _tables(paths.storyline) if place.has_tables else None
-    report.freshness = freshness(source, manifest)
+    report.freshness = freshness(source, snapshot, paths)
     if source is None:
         return
     counts = source.counts()

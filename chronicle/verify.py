@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from chronicle import facts, identity
+from chronicle.cursor import made_from
 from chronicle.errors import ChronicleError, IntegrityError, NotFoundError
 from chronicle.events.log import LogSnapshot
 from chronicle.events.row import COLUMNS, record_of, rows_of
@@ -134,7 +135,8 @@ class _Verify:
             return
         projection = source.snapshot.projection
         rows = projection.source.fact_rows if projection else None
-        if rows is None or rows > self.snapshot.fact_rows:
+        cursor = made_from(self.options.paths, source.snapshot.generation)
+        if rows is None or rows > self.snapshot.fact_rows or (cursor is not None and not cursor.is_of(self.snapshot)):
             self.differ("tables", "CURRENT", "they were not made from this log")
             return
         behind = self.snapshot.fact_rows - rows

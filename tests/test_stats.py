@@ -15,9 +15,20 @@ from chronicle.ingest import ingest
 from chronicle.layout import DatasetPaths
 from chronicle.maintain import maintain
 from chronicle.materialize import materialize
-from chronicle.options import IngestOptions, MaintainOptions, MaterializeOptions, RebuildOptions
+from chronicle.options import (
+    IngestOptions,
+    MaintainOptions,
+    MaterializeOptions,
+    QueryOptions,
+    RebuildOptions,
+    VerifyOptions,
+)
+from chronicle.query import query
 from chronicle.rebuild import rebuild
 from chronicle.stats import list_lake, stats
+from chronicle.verify import verify
+from tests.lake import Lake
+from tests.laws.contents import atif
 
 
 def trajectory(name: str, calls: int = 1) -> str:
@@ -141,3 +152,68 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     assert list_lake(str(tmp_path)).datasets == []
     with pytest.raises(NotFoundError):
         stats(DatasetPaths(str(tmp_path), "nothing"))
+
+
+@pytest.mark.parametrize("how", ["anew", "anew-and-merged", "restored", "restored-and-grown"])
+def test_tables_of_another_log_are_not_fresh(tmp_path: Path, how: str) -> None:
+    """Its counts are those of the log that they were made from; only its rows are others."""
+    lake = Lake(tmp_path)
+    lake.put("a.json", atif("a", 3))
+    lake.ingest()
+    backup = tmp_path / "backup"
+    shutil.copytree(lake.paths.events, backup)
+    lake.put("b.json", atif("b", 3))
+    lake.ingest()
+    lake.rebuild()
+    maintain(MaintainOptions(paths=lake.paths, vacuum=False, full=how == "anew-and-merged"))
+    before, made_from = lake.store.manifest(), lake.rows()
+    assert stats(lake.paths).freshness == "fresh", "the log is merged, the tables are those of its rows"
+    assert lake.rebuild().mode == "fresh"
+
+    shutil.rmtree(lake.paths.events)
+    (lake.inbox / "b.json").unlink()
+    if how.startswith("restored"):
+        shutil.copytree(backup, lake.paths.events)
+    else:
+        lake.put("a.json", atif("x", 3))
+        lake.ingest()
+    if how != "restored":
+        lake.put("c.json", atif("c", 3))
+        lake.ingest()
+    if how == "anew-and-merged":
+        maintain(MaintainOptions(paths=lake.paths, full=True, retention_seconds=0))
+    after = lake.store.manifest()
+    is_alike = (after.fact_version, after.fact_rows, len(after.segments)) == (
+        before.fact_version, before.fact_rows, len(before.segments),
+    )  # fmt: skip
+    assert is_alike == (how != "restored")
+
+    assert stats(lake.paths).freshness == "stale"
+    assert [one.freshness for one in list_lake(lake.paths.lake).datasets] == ["stale"]
+    with query(QueryOptions(lake=lake.paths.lake, dataset="d", sql="SELECT 1")) as result:
+        assert result.warnings == ["not from all facts: d (stale); run `chronicle rebuild`"]
+    checked = verify(VerifyOptions(paths=lake.paths))
+    assert [(one.layer, one.what, one.detail) for one in checked.differences] == [
+        ("tables", "CURRENT", "they were not made from this log")
+    ]
+    report = lake.rebuild()
+    assert (report.mode, report.why) == ("full", "the log is another one than the tables were made from")
+    sessions = {row["session_id"] for row in lake.rows()["runs"]}
+    assert (
+        sessions == {"anew": {"x", "c"}, "anew-and-merged": {"x", "c"}, "restored": {"a"}, "restored-and-grown": {"a", "c"}}[how]
+    )
+    assert lake.rows() != made_from
+    assert stats(lake.paths).freshness == "fresh"
+    assert verify(VerifyOptions(paths=lake.paths)).differences == []
+
+
+def test_without_a_cursor_the_counts_tell(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.put("a.json", atif("a", 3))
+    lake.ingest()
+    lake.rebuild()
+    os.unlink(lake.paths.projection)
+    assert stats(lake.paths).freshness == "fresh"
+    lake.put("b.json", atif("b", 3))
+    rows = lake.ingest().events
+    assert stats(lake.paths).freshness == f"stale by {rows} facts"
