@@ -10,7 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from chronicle.formats import hub
 from chronicle.formats.atif import EMBEDDED
+from chronicle.formats.story import StorylineDocument
 from chronicle.layout import DatasetPaths
 from chronicle.options import QueryOptions
 from chronicle.query import query
@@ -106,3 +108,18 @@ def story_ids_by_file(paths: DatasetPaths) -> dict[str, list[str]]:
     for story_id, origin in source.origins():
         found.setdefault(files[origin.source_id or ""], []).append((origin.locator or 0, origin.index, story_id))
     return {name: [story_id for *_, story_id in sorted(rows)] for name, rows in found.items()}
+
+
+def read(store: object, sessions: set[str] | None = None) -> Any:
+    """The ATIF document of a store that the peer wrote, or of some of its sessions, as we read it."""
+    source = StorylineDataSource.open(str(store))
+    rows = source.runs.to_table(columns=["document_id", "session_id"]).to_pylist()
+    ids = [row["document_id"] for row in rows if sessions is None or row["session_id"] in sessions]
+    stories = {story.story_id: story for story in source.stories(ids)}
+    ordered: list[StorylineDocument] = []
+    todo = [story for story in stories.values() if story.parent is None]
+    while todo:
+        ordered.append(todo.pop())
+        todo += [stories[child] for child in reversed(ordered[-1].child_stories)]
+    assert len(ordered) == len(stories)
+    return json.loads(hub.from_storyline("atif", ordered))

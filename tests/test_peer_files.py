@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chronicle.errors import IntegrityError
 from tests import peer, peerfiles
 from tests.lake import Lake
 from tests.laws.contents import atif, child
@@ -124,6 +125,18 @@ def test_what_the_peer_keeps_it_keeps_in_our_store(lake: Lake, theirs: dict[str,
     for name in ("long-inside", "embedded-unknown"):
         assert peerfiles.equal(files()[name], ours[name], story_ids) is None, "what it loses in its own store it keeps in ours"
     assert (ours["nan"]["y"], ours["nan"].keys() & {"x", "big"}) == (1, set()), "the rest of an odd one is there"
+
+
+def test_we_read_what_the_peer_keeps(lake: Lake, theirs: dict[str, dict[str, Any]]) -> None:
+    store = lake.root / "alone/store"
+    for name, document in theirs.items():
+        if name == "long-inside":  # its maintenance removed the text
+            with pytest.raises(IntegrityError, match="is missing"):
+                peerfiles.read(store, {name})
+            continue
+        found = peerfiles.read(store, {name, "own"} if name == "nested" else {name})
+        wanted = [files()[name], *([document] if name in CHANGED else [])]  # it holds empty metrics, and does not export them
+        assert None in [peerfiles.equal(each, found) for each in wanted]
 
 
 def test_a_difference_is_seen() -> None:

@@ -202,7 +202,8 @@ def grouped(stories: Sequence[StorylineDocument], format: str) -> list[list[Stor
         document = origin.document_id if origin is not None else None
         key = f"document {document}" if document else f"story {i}"
         if key not in place:
-            above = None if origin is not None and origin.format == format else _linked(story, stories[:i])
+            whole = document is not None and origin is not None and origin.format == format
+            above = None if whole else _linked(story, stories[:i])
             if above is None:
                 place[key] = len(groups)
                 groups.append([])

@@ -323,8 +323,11 @@ def _calls(batch: pa.RecordBatch) -> Iterator[tuple[str, tuple[int, int, ToolCal
         at.json("arguments"),
         at.values("duration"),
         at.json("extra"),
+        at.json("result"),
         at.residuals(),
     )
-    for document, step, index, tcid, fn, args, duration, extra, residual in zip(*columns, strict=False):
-        call = ToolCall(tcid=tcid, fn=fn, args=args, duration_ms=duration, extra=extra, residual=residual[0])
+    for document, step, index, tcid, fn, args, duration, extra, result, (residual, _) in zip(*columns, strict=False):
+        if result is not None:  # the peer's; ours stands in the residual
+            residual = {**(residual or {}), "/result": result.decode()}
+        call = ToolCall(tcid=tcid, fn=fn, args=args, duration_ms=duration, extra=extra, residual=residual)
         yield document, (step, index, call)

@@ -141,7 +141,7 @@ def take_back(story: StorylineDocument, cell: bytes | None, *, is_explicit: bool
     if is_explicit and story.run is None:
         story.run = story.story_id
     for pointer, value in _fields(jsontext.parse(cell or b"{}")):
-        owner, rest = _owner(story, jsontext.split(pointer))
+        owner, rest = _owner(story, _inside_of(jsontext.split(pointer)))
         if owner.residual is None:
             owner.residual = {}
         owner.residual[jsontext.pointer(*rest)] = jsontext.dump(value).decode()
@@ -152,6 +152,13 @@ def _fields(value: Json) -> list[tuple[str, Json]]:
     formats = [member for each in sources if isinstance(each, Object) for _, member in each]
     found = [member for each in formats if isinstance(each, Object) for key, member in each if key == "fields"]
     return [field for fields in found if isinstance(fields, Object) for field in fields]
+
+
+def _inside_of(keys: list[str]) -> list[str]:
+    """The keys below the trajectory that a pointer into its document leads to."""
+    while len(keys) > 2 and keys[0] == atif.EMBEDDED and keys[1].isdecimal():
+        keys = keys[2:]
+    return keys
 
 
 def _owner(story: StorylineDocument, keys: list[str]) -> tuple[StorylineDocument | Turn | ToolCall, list[str]]:

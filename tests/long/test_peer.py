@@ -53,6 +53,7 @@ def test_files_that_the_peer_keeps_it_keeps_in_our_store(lake: Lake, tmp_path: P
         source: Any = json.loads(path.read_bytes())
         found = ours[by_file[path.name][0]]
         by_itself = peerfiles.equal(source, theirs)
+        assert peerfiles.equal(theirs, peerfiles.read(store)) is None, "we read its store as it does"
         unchanged += by_itself is None
         if by_itself is not None:
             assert is_in_time(by_itself), (path.name, by_itself)
