@@ -10,6 +10,7 @@ from tests.s3.test_paused import (
     test_a_maintenance,
     test_a_producer_with_its_own_fence,
     test_a_writer_of_tables,
+    test_a_writer_of_tables_that_has_swapped,
     test_an_ingest,
 )
 
@@ -21,6 +22,7 @@ __all__ = [
     "test_a_maintenance",
     "test_a_producer_with_its_own_fence",
     "test_a_writer_of_tables",
+    "test_a_writer_of_tables_that_has_swapped",
     "test_an_ingest",
 ]
 

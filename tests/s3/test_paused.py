@@ -5,12 +5,6 @@ Nothing tells them that they are late: their swap has to lose, and what they wro
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,39 +14,16 @@ from chronicle.events.record import parse
 from chronicle.maintain import maintain
 from chronicle.options import MaintainOptions, RebuildOptions, VerifyOptions
 from chronicle.rebuild import rebuild
+from chronicle.stats import stats
 from chronicle.storage import lease
 from chronicle.storyline.store import StorylineLanceStore
 from chronicle.verify import verify
 from tests.laws.contents import atif
-from tests.process import REPOSITORY, environment
 from tests.s3.conftest import Place
 from tests.s3.test_faults import record
 from tests.s3.test_lake import RemoteLake
+from tests.stopped import APPENDING, COMMAND, COMMIT, CURSOR, REPLACE, SHOW, STOPPED, stopped, wake
 
-STOPPED = """
-import importlib, os, signal, sys
-place, left, *arguments = sys.argv[1:]
-module, _, name = place.partition(":")
-owner, _, method = name.rpartition(".")
-holder = importlib.import_module(module)
-holder = getattr(holder, owner) if owner else holder
-real, left = getattr(holder, method), int(left)
-def stopping(*given, **named):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    return real(*given, **named)
-setattr(holder, method, stopping)
-"""
-COMMAND = (
-    STOPPED
-    + """
-from chronicle.command import main
-from flows.cli import app
-sys.exit(main(app, arguments))
-"""
-)
 APPEND = (
     STOPPED
     + """
@@ -62,42 +33,6 @@ from tests.s3.test_faults import record
 RawEventLanceStore(arguments[0]).append([parse(record(7)), parse(record(8))], fence=EventWriterFence(9, "lease"))
 """
 )
-SHOW = "chronicle.events.log:EventWriter._show"
-COMMIT = "chronicle.storyline.store:_HeldLease.commit"
-REPLACE = "chronicle.events.maintenance:swap"
-
-
-@contextmanager
-def stopped(code: str, place: str, *arguments: object, call: int = 1) -> Iterator[subprocess.Popen[str]]:
-    """A process that stands still before this call of a function; the block may `wake` it."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, place, str(call), *map(str, arguments)],
-        cwd=REPOSITORY,
-        env=environment(CHRONICLE_LEASE_SECONDS=1, CHRONICLE_LIMITS_BATCH_BYTES=1),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        while state(process) not in "TZ":
-            time.sleep(0.02)
-        assert state(process) == "T", process.communicate()[1]
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def state(process: subprocess.Popen[str]) -> str:
-    """One letter: T is stopped, Z is done."""
-    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def wake(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Let it go on to its end; exit code and standard error."""
-    process.send_signal(signal.SIGCONT)
-    _, err = process.communicate(timeout=120)
-    return process.returncode, err
 
 
 @pytest.fixture
@@ -113,13 +48,20 @@ def where(lake: RemoteLake) -> tuple[str, ...]:
     return "--lake", lake.paths.lake, "--dataset", "d"
 
 
-@pytest.mark.parametrize("first", [pytest.param(True, marks=pytest.mark.long), False], ids=["first", "again"])
-def test_a_writer_of_tables(lake: RemoteLake, place: Place, first: bool) -> None:
+@pytest.mark.parametrize(
+    ("first", "at"),
+    [
+        pytest.param(True, COMMIT, marks=pytest.mark.long, id="first"),
+        pytest.param(False, COMMIT, id="again"),
+        pytest.param(False, APPENDING, marks=pytest.mark.long, id="while-it-writes"),
+    ],
+)
+def test_a_writer_of_tables(lake: RemoteLake, place: Place, first: bool, at: str) -> None:
     if not first:
         lake.rebuild()
         lake.put("0.json", atif("s0", 9))
         lake.ingest()
-    with stopped(COMMAND, COMMIT, "rebuild", *where(lake)) as late:
+    with stopped(COMMAND, at, "rebuild", *where(lake)) as late:
         lake.put("new.json", atif("new", 2))
         lake.ingest()
         winner = rebuild(RebuildOptions(paths=lake.paths, lease_seconds=1))
@@ -133,6 +75,26 @@ def test_a_writer_of_tables(lake: RemoteLake, place: Place, first: bool) -> None
     maintain(MaintainOptions(paths=lake.paths, retention_seconds=0))
     assert lake.rows() == rows
     assert verify(VerifyOptions(paths=lake.paths)).differences == []
+
+
+@pytest.mark.long
+def test_a_writer_of_tables_that_has_swapped(lake: RemoteLake) -> None:
+    """Its cursor comes late and is that of no visible commit: the next rebuild begins anew, with the same rows."""
+    lake.rebuild()
+    lake.put("0.json", atif("s0", 9))
+    lake.ingest()
+    with stopped(COMMAND, CURSOR, "rebuild", *where(lake)) as late:
+        assert len(lake.rows()["steps"]) == 18, "its commit is seen"
+        lake.put("new.json", atif("new", 2))
+        lake.ingest()
+        assert rebuild(RebuildOptions(paths=lake.paths, lease_seconds=1)).runs == 5
+        rows, seen = lake.rows(), StorylineLanceStore(lake.paths.storyline).current()
+        code, err = wake(late)
+    assert code == 0, err
+    assert StorylineLanceStore(lake.paths.storyline).current() == seen
+    assert (stats(lake.paths).freshness, lake.rows()) == ("fresh", rows)
+    assert (lake.rebuild().mode, lake.rebuild().mode) == ("full", "fresh")
+    assert lake.rows() == rows
 
 
 @pytest.mark.long
