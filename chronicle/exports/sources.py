@@ -142,9 +142,18 @@ def export_converted(options: ExportOptions, report: ExportReport, writer: Write
                 work[source_id] = _Conversion(documents, live[source_id], output, sorted(due[source_id]))
             if work[source_id].take(came_from.locator or 0, stories):
                 work.pop(source_id).finish()
+    report.skipped += _left_out(fold, {key: known.documents - len(due.get(key, ())) for key, known in live.items()})
     if strangers:
         found = f"{counted(strangers, 'run')} {be(strangers)} of no source file"
         report.skipped.append(f"{found}: --where true writes all runs, each document as a file")
+
+
+def _left_out(fold: SourceFold, missing: Mapping[str, int]) -> Iterator[str]:
+    """Sentences about sources of which the tables do not hold all documents; `missing`: how many, by source id."""
+    for key, receipt in sorted(fold.current.items()):
+        if count := missing.get(receipt.source_id, 0):
+            found = f"{key}: {counted(count, 'document')} {be(count)} not in the tables"
+            yield f"{found}; see `chronicle quarantine list`, or run `chronicle rebuild`"
 
 
 def documents_of(source: StorylineDataSource, ids: Collection[str] | None = None) -> Iterator[list[StorylineDocument]]:

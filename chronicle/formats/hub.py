@@ -8,10 +8,11 @@ convert(from, to, input)          =  from_storyline(to, into_storyline(from, inp
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from chronicle import identity
-from chronicle.errors import InputError, UsageError
+from chronicle.errors import InputError, ProjectionError, UsageError
 from chronicle.formats import atif, carrier, openai_msg, storyline
 from chronicle.formats.cut import cut
 from chronicle.formats.document import CutDocument, CutSource, Document, Part
@@ -170,14 +171,28 @@ def frame(container: str | None, several: bool) -> Frame:
 
 
 def _document(format: str, group: Sequence[StorylineDocument], residual: Carry) -> tuple[list[bytes], Origin | None]:
-    """The values of one document of a format that is not Storyline, and where it came from."""
-    members = carrier.restored(group, format) if residual == "carry" else list(group)
+    """The values of one document of a format that is not Storyline, and where it came from.
+
+    What a Storyline file carries may have been edited, or be of somebody else: where it does not fit, it is `extra` like any.
+    """
+    if residual == "carry" and any(_carries(story, format) for story in group):
+        with suppress(InputError, ProjectionError):
+            return _written(format, carrier.restored(group, format), residual)
+    return _written(format, group, residual)
+
+
+def _carries(story: StorylineDocument, format: str) -> bool:
+    origin = carrier.carried(story)
+    return origin is not None and origin.format == format
+
+
+def _written(format: str, members: Sequence[StorylineDocument], residual: Carry) -> tuple[list[bytes], Origin | None]:
     origin = members[0].origin
     is_ours = origin is not None and origin.format == format
     if format == "atif":
-        trees = [members] if is_ours else _trees(members)
+        trees = [list(members)] if is_ours else _trees(members)
         return [atif.dump(tree, residual=residual == "carry") for tree in trees], origin
-    documents = [members] if is_ours else [[member] for member in members]
+    documents = [list(members)] if is_ours else [[member] for member in members]
     return [openai_msg.dump(document, exact=residual == "carry") for document in documents], origin
 
 

@@ -13,6 +13,7 @@ from chronicle.export import export
 from chronicle.options import ExportOptions
 from chronicle.reports import ExportReport
 from chronicle.retry import retry
+from tests.command import chronicle
 from tests.jsoncompare import same_json
 from tests.lake import Lake, tree
 from tests.laws.contents import atif, chats, storyline
@@ -45,6 +46,25 @@ def test_documents_that_come_late_stand_in_their_place(lake: Lake, tmp_path: Pat
     other.append([text for text in records if text not in first] + first)
     other.rebuild()
     assert list(run(other, tmp_path / "out")[1].values()) == [b"\n".join(lines) + b"\n"]
+
+
+def test_documents_that_the_tables_do_not_hold_are_named(lake: Lake, tmp_path: Path) -> None:
+    lake.put("a.json", atif("s", 1))
+    lake.put("b.jsonl", b'{"odd":1}\n' + json.dumps(json.loads(atif("t", 1))).encode() + b"\n{\n")
+    lake.put("c.storyline.json", storyline("refused", valid=False))
+    lake.ingest(allow_quarantine=True)
+    lake.rebuild()
+    report, found = run(lake, tmp_path / "out")
+    assert (report.documents, set(found)) == (2, {"in/a.json", "in/b.jsonl"})
+    inbox = lake.inbox.as_uri()
+    assert [line.partition(" not in the tables")[0] for line in report.skipped] == [
+        f"{inbox}/b.jsonl: 2 documents are",
+        f"{inbox}/c.storyline.json: 1 document is",
+    ]
+    done = chronicle("export", "--format", "atif", "--to", tmp_path / "again", "--lake", lake.paths.lake, "--dataset", "d")
+    assert (done.code, done.err.count("\n")) == (0, 1)
+    assert "b.jsonl: 2 documents are not in the tables" in done.err
+    assert done.err.endswith(" (and 1 more)\n")
 
 
 def test_pretty_documents_become_lines(lake: Lake, tmp_path: Path) -> None:

@@ -127,6 +127,23 @@ def test_the_root_carries_the_residual_of_its_document() -> None:
     assert child.get("extra").get("chronicle").get("residual") is None
 
 
+@pytest.mark.parametrize(
+    "residual",
+    [
+        '{"#":{"a":1}}', '{"#":"x"}', '{"#/agent":null}', '{"/session_id":"{"}', '{"/agent/x/y":"1"}', '{"":null}', '{"a":"1"}',
+        '{"/steps/0/x/y":"1"}', '{"/steps/7":"1"}', "[1]",
+    ],
+)  # fmt: skip
+def test_what_is_carried_and_does_not_fit_stops_nothing(residual: str) -> None:
+    """Somebody edited the file, or has a member of that name too."""
+    extra = {"chronicle": {"origin": {"format": "atif"}, "residual": json.loads(residual)}}
+    turns = [{"id": 1, "src": "user", "msg": "hi"}]
+    text = json.dumps({"spec": "storyline/v1", "session": "s", "agent": {"id": "a"}, "extra": extra, "turns": turns})
+    made = json.loads(hub.convert("storyline", "atif", text))
+    assert [step["message"] for step in made["steps"]] == ["hi"]
+    assert not differences(text, hub.convert("storyline", "storyline", text))
+
+
 @pytest.mark.parametrize("extra", ["{}", '{"a":1.10}', "[1]", "null", '"x"', '{"chronicle":{"origin":{"format":"atif"}}}'])
 def test_extra_is_given_back_as_it_was(extra: str) -> None:
     text = LEAF.replace('"steps"', f'"extra":{extra},"steps"')
