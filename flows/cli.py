@@ -144,7 +144,7 @@ def _prefect(*, services: bool = False) -> Iterator[str]:
 
 
 def main() -> None:
-    """Entry point of the `chronicle` command."""
+    """Run the command line and end the process with its exit code."""
     code = command.main(app)
     if code not in _BY_REPORT:
         # A verb was broken off: threads of Lance that it left would abort the process when the interpreter is taken down.

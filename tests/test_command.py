@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +172,25 @@ def test_printable_keeps_text() -> None:
     assert printable(text) == text
     assert printable("\t\r\n\x00\x7f\x9b\u2066\ud800") == r"\t\r\n\x00\x7f\x9b\u2066\ud800"
     assert printable("".join(map(chr, range(sys.maxunicode + 1)))).isprintable() is False  # spaces and the like stay
+
+
+def test_an_interrupt_while_the_command_is_being_imported(tmp_path: Path) -> None:
+    with (Path(__file__).parents[1] / "pyproject.toml").open("rb") as file:
+        module, _, function = tomllib.load(file)["project"]["scripts"]["chronicle"].partition(":")
+    script = f"""
+import subprocess
+import sys
+import tomllib
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "chronicle.cli":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupts())
+from {module} import {function}
+{function}()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (130, "", 1)
+    assert done.stderr.startswith("interrupted")

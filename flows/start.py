@@ -1,0 +1,20 @@
+"""Where the `chronicle` command begins: Ctrl-C is heard while the rest is still being imported, which takes a moment."""
+
+from __future__ import annotations
+
+import os
+
+
+def main() -> None:
+    """Entry point of the `chronicle` command."""
+    try:
+        from flows.cli import main as run
+
+        run()
+    except KeyboardInterrupt:  # before or after all that hears it itself
+        os.write(2, b"interrupted: run the same command again\n")
+        os._exit(130)
+
+
+if __name__ == "__main__":
+    main()
