@@ -202,6 +202,22 @@ def test_no_leaf_is_ignored(format: str, found: dict[str, Any]) -> None:
     found[f"leaves_{format}"] = {"changed": tried, "ignored": 0}
 
 
+@pytest.mark.parametrize("format", PARTS)
+def test_a_changed_leaf_comes_out_of_the_tables(format: str, found: dict[str, Any]) -> None:
+    """The tables give back the changed document, which `verify` would then tell from the one before."""
+    dice = random.Random(SEED)
+    tried, missing = 0, {}
+    for name, data in sorted(files().items()):
+        if name.startswith(f"{format}/") and name not in REFUSED:
+            count, lost = test_leaves.lost(data, dice, most=12 if len(data) < 1 << 20 else 1)
+            tried += count
+            if lost:
+                missing[name] = lost
+    assert missing == {}
+    assert tried > 150
+    found[f"leaves_through_tables_{format}"] = {"changed": tried, "lost": 0}
+
+
 def test_the_plain_verbs_give_the_same(run: Taken, plain: Taken, found: dict[str, Any]) -> None:
     assert plain.facts() == run.facts()
     assert plain.rows() == run.rows()
