@@ -12,7 +12,9 @@ from chronicle.layout import DatasetPaths
 from chronicle.materialize import materialize
 from chronicle.options import IngestOptions, MaterializeOptions, VerifyOptions
 from chronicle.receipts import list_receipts, rebuild_receipts
+from chronicle.stats import stats
 from chronicle.storage import files
+from chronicle.storyline.source import StorylineDataSource
 from chronicle.verify import verify
 from tests.command import chronicle
 from tests.lake import Lake
@@ -161,3 +163,23 @@ def test_the_command_line_on_a_lake_elsewhere(place: Place, tmp_path: Path) -> N
     assert len(chronicle("replay", *where).lines) == 7
     reports = files.list_dir(f"{place.uri}/lake/ops/team/d/reports")
     assert any("-ingest-" in name for name in reports)
+
+
+def test_tables_of_a_log_that_was_made_anew(tmp_path: Path, place: Place) -> None:
+    """The new one has the same name and as many rows, segments and versions."""
+    lake = RemoteLake(tmp_path, place)
+    lake.put("a.json", atif("a", 3))
+    lake.ingest()
+    lake.rebuild()
+    before, pinned = lake.store.manifest(), StorylineDataSource.open(lake.paths.storyline)
+    files.remove_tree(lake.paths.events)
+    lake.put("a.json", atif("b", 3))
+    lake.ingest()
+    after = lake.store.manifest()
+    assert (after.fact_rows, after.fact_version, len(after.segments)) == (before.fact_rows, before.fact_version, 1)
+    assert stats(lake.paths).freshness == "stale"
+    report = lake.rebuild()
+    assert (report.mode, report.why) == ("full", "the log is another one than the tables were made from")
+    assert [row["session_id"] for row in lake.rows()["runs"]] == ["b"]
+    assert [story.session for story in pinned.stories()] == ["a"]
+    assert stats(lake.paths).freshness == "fresh"
