@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from chronicle.layout import DatasetPaths
 
 
+_BEGIN_BYTES = 4096
+_FIRST_OF_THE_REST = b',"fact_version":'
+"""Stands behind what `MadeFrom` holds, and in no JSON string."""
+
+
 class MadeFrom(msgspec.Struct, kw_only=True):
     """What a cursor says of the log: other logs may have as many facts, and the same versions."""
 
@@ -54,9 +59,14 @@ def first_event(snapshot: LogSnapshot) -> str:
 
 
 def made_from(paths: DatasetPaths, generation: str) -> MadeFrom | None:
-    """From what a commit of the tables was made; None where nobody says, or it is said of another commit."""
+    """From what a commit of the tables was made; None where nobody says, or it is said of another commit.
+
+    Reads the beginning of the cursor only: its fold grows with the sources.
+    """
+    begin = files.read(paths.projection, _BEGIN_BYTES) or b""
+    text, mark, _ = begin.partition(_FIRST_OF_THE_REST)
     try:
-        found = msgspec.json.decode(files.read(paths.projection) or b"", type=MadeFrom)
+        found = msgspec.json.decode(text + b"}" if mark else files.read(paths.projection) or b"", type=MadeFrom)
     except msgspec.MsgspecError:
         return None
     return found if found.generation == generation else None

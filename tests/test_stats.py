@@ -8,9 +8,12 @@ import shutil
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from chronicle.cursor import Cursor, MadeFrom, made_from
 from chronicle.errors import IntegrityError, NotFoundError
+from chronicle.events.mark import LogMark
 from chronicle.ingest import ingest
 from chronicle.layout import DatasetPaths
 from chronicle.maintain import maintain
@@ -23,6 +26,7 @@ from chronicle.options import (
     RebuildOptions,
     VerifyOptions,
 )
+from chronicle.projection.sources import SourceFold
 from chronicle.query import query
 from chronicle.rebuild import rebuild
 from chronicle.stats import list_lake, stats
@@ -217,3 +221,17 @@ def test_without_a_cursor_the_counts_tell(tmp_path: Path) -> None:
     lake.put("b.json", atif("b", 3))
     rows = lake.ingest().events
     assert stats(lake.paths).freshness == f"stale by {rows} facts"
+
+
+@pytest.mark.parametrize("event", ["e" * 9, "e" * 9000, ',"fact_version":1'])
+def test_the_beginning_of_a_cursor_is_enough(tmp_path: Path, event: str) -> None:
+    paths = DatasetPaths(str(tmp_path), "d")
+    Path(paths.ops).mkdir(parents=True)
+    log = LogMark("e1-x", 7, event)
+    fold = SourceFold(begun={f"{number:032}": f"file:///{number}.json" for number in range(200)})
+    cursor = Cursor(generation="gen-1-1-1", fact_rows=7, log=log, fact_version=1, recipe="r", fold=fold)
+    Path(paths.projection).write_bytes(msgspec.json.encode(cursor))
+    assert made_from(paths, "gen-1-1-1") == MadeFrom(generation="gen-1-1-1", fact_rows=7, log=log)
+    assert made_from(paths, "gen-1-1-2") is None
+    Path(paths.projection).write_bytes(b"{")
+    assert made_from(paths, "gen-1-1-1") is None

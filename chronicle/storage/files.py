@@ -33,7 +33,7 @@ class Lock(Protocol):
 class _Store(Protocol):
     """What a place for files can do. The functions of this module say what each of these does."""
 
-    def read(self, path: str) -> bytes | None: ...
+    def read(self, path: str, first_bytes: int | None = None) -> bytes | None: ...
     def read_all(self, paths: Sequence[str]) -> Iterator[bytes | None]: ...
     def exists(self, path: str) -> bool: ...
     def is_file(self, path: str) -> bool: ...
@@ -64,9 +64,9 @@ def _store(path: str) -> _Store:
     return local
 
 
-def read(path: str) -> bytes | None:
-    """Return the bytes of a file, or None when there is no such file."""
-    return _store(path).read(path)
+def read(path: str, first_bytes: int | None = None) -> bytes | None:
+    """Return the bytes of a file, or the first of them, or None when there is no such file."""
+    return _store(path).read(path, first_bytes)
 
 
 def read_all(folder: str, names: Iterable[str]) -> Iterator[bytes | None]:

@@ -61,12 +61,12 @@ def translated(path: str) -> Iterator[None]:
         raise from_oserror(error, path) from error
 
 
-def read(path: str) -> bytes | None:
-    """Return the bytes of a file, or None when there is no such file."""
+def read(path: str, first_bytes: int | None = None) -> bytes | None:
+    """Return the bytes of a file, or the first of them, or None when there is no such file."""
     with translated(path):
         try:
             with open(path, "rb") as file:
-                return file.read()
+                return file.read(first_bytes)
         except FileNotFoundError:
             return None
 

@@ -31,11 +31,11 @@ def at(path: str) -> Iterator[tuple[Client, str, str]]:
         raise translated(error, bucket, key) from error
 
 
-def read(path: str) -> bytes | None:
-    """Return the bytes of an object, or None when there is none."""
+def read(path: str, first_bytes: int | None = None) -> bytes | None:
+    """Return the bytes of an object, or the first of them, or None when there is none."""
     with at(path) as (store, bucket, key):
         try:
-            return store.get(bucket, key)[0]
+            return store.get(bucket, key, first_bytes=first_bytes)[0]
         except S3Error as error:
             if error.kind != "missing":
                 raise
