@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.formats.cut import cut
+from chronicle.maintain import maintain
+from chronicle.options import MaintainOptions
 from chronicle.receipts import list_receipts, rebuild_receipts
 from tests.jsoncompare import same_json
 from tests.lake import Lake
@@ -27,6 +29,7 @@ moves = st.one_of(
     st.tuples(st.just("rebuild"), st.just(""), st.just(0)),
     st.tuples(st.just("forget receipts"), st.just(""), st.just(0)),
     st.tuples(st.just("append again"), st.just(""), st.integers(0, 9)),
+    st.tuples(st.just("maintain"), st.just(""), st.integers(0, 1)),
 )
 histories = st.lists(moves, min_size=3, max_size=10)
 
@@ -57,6 +60,8 @@ class History:
             records = [record.text for record in lake.records()]
             document = [text for text in records if b'"kind":"document.' in text]
             lake.append(document[number::3])
+        elif kind == "maintain" and lake.store.exists():
+            maintain(MaintainOptions(paths=lake.paths, full=number == 1, index=False, retention_seconds=0))
 
     def play_all(self, moves: list[tuple[str, str, int]]) -> None:
         """All moves, and a last ingest, so that nothing is pending."""
@@ -65,7 +70,7 @@ class History:
         self.play("ingest", "", 2)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(histories)
 def test_incremental_equals_full_and_export_gives_the_files_back(history: list[tuple[str, str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
