@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from chronicle.errors import UsageError
@@ -38,12 +38,12 @@ def ingest(options: IngestOptions) -> IngestReport:
     run = begin(options)
     run.report.ignored = listing.ignored
     run.report.warnings += listing.warnings
-    files = [file for file in listing.files if _is_in_window(file, options)]
+    listed = len(listing.files)
+    files = deque(file for file in listing.files if _is_in_window(file, options))
+    listing.files.clear()
     run.report.sources = len(files) + listing.stdin
-    if listing.files and not files:
-        run.report.warnings.append(
-            f"of {counted(len(listing.files), 'source')} none was modified in the time of --since and --until"
-        )
+    if listed and not files:
+        run.report.warnings.append(f"of {counted(listed, 'source')} none was modified in the time of --since and --until")
     with run.sink:
         _take_files(run, files)
         if listing.stdin:
@@ -60,7 +60,7 @@ def _is_in_window(file: SourceFile, options: IngestOptions) -> bool:
     return (since is None or file.mtime_ns >= since) and (until is None or file.mtime_ns < until)
 
 
-def _take_files(run: Intake, files: list[SourceFile]) -> None:
+def _take_files(run: Intake, files: deque[SourceFile]) -> None:
     options = run.options
     total = sum(file.size for file in files)
     done = 0
@@ -78,15 +78,19 @@ def _take_files(run: Intake, files: list[SourceFile]) -> None:
         options.progress(done, total)
 
 
-def _read_ahead(run: Intake, files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, Future[SourceBytes] | None]]:
-    """Each file in order, with its bytes on the way; None where it is covered. At most `_AHEAD_BYTES` wait."""
+def _read_ahead(run: Intake, files: deque[SourceFile]) -> Iterator[tuple[SourceFile, Future[SourceBytes] | None]]:
+    """Each file in order, with its bytes on the way; None where it is covered. At most `_AHEAD_BYTES` wait.
+
+    Empties `files`: of very many, those that are done would weigh more than what comes of them.
+    """
     limits = Limits(run.options.max_source_bytes, run.options.max_ratio)
     waiting: deque[tuple[SourceFile, Future[SourceBytes] | None]] = deque()
     ahead = 0
     workers = max(run.options.workers, _OBJECTS_AT_ONCE if any(file.etag for file in files) else 1)
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="chronicle-read") as readers:
         try:
-            for file in files:
+            while files:
+                file = files.popleft()
                 if run.is_covered(file):
                     waiting.append((file, None))
                 else:

@@ -50,7 +50,8 @@ class Receipts:
         self._of_keys = _Part(self._stored, "source_key")
         self._of_ids = _Part(self._stored, "source_id")
         self._applied: list[_Row] = []
-        self._flushed = 0
+        """What is not stored yet."""
+        self._grown = False
         self.warnings: list[str] = []
         """What people should know about them."""
 
@@ -85,7 +86,8 @@ class Receipts:
 
     def all(self) -> list[Receipt]:
         """All receipts in order of their keys."""
-        fold = _folded([*self._stored.rows(), *self._applied])
+        stored = _Stored(self._paths) if self._grown else self._stored
+        fold = _folded([*stored.rows(), *self._applied])
         return [receipt for _, receipt in sorted(fold.current.items())]
 
     def apply(self, kind: str, ref: SourceRef) -> None:
@@ -100,8 +102,8 @@ class Receipts:
 
     def flush(self, mark: LogMark | None = None) -> None:
         """Store what was applied, with the end of what was published. Call it only when the facts behind it are."""
-        if pending := self._applied[self._flushed :]:
-            self._flushed = len(self._applied)
+        if pending := self._applied:
+            self._applied, self._grown = [], True
             _write(self._paths, pending, mark)
 
 

@@ -33,7 +33,7 @@ SOURCE_KINDS = frozenset({"source.opened", "source.closed", "source.bound"})
 _json = msgspec.json.Encoder().encode
 
 
-class Stat(msgspec.Struct, omit_defaults=True):
+class Stat(msgspec.Struct, omit_defaults=True, gc=False):
     """What identifies one state of a file without opening it.
 
     Of a local file size, times (ns since 1970) and inode; of an object size, ETag, version and time of its last change.

@@ -6,6 +6,7 @@ The fold is a value of append order alone. It is stored with the cursor of the t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from sys import intern
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +20,7 @@ JOURNAL = "events"
 """Format of a source that is a journal of EventRecords: it holds records, not documents."""
 
 
-class Receipt(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Receipt(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """What one key holds. `stat` is of the facts; `seen` the newest stat under which the same bytes were met again."""
 
     source_key: str
@@ -34,7 +35,7 @@ class Receipt(msgspec.Struct, kw_only=True, omit_defaults=True):
         return not known.racy and known.same_file_state(stat)
 
 
-class KnownSource(msgspec.Struct, kw_only=True, omit_defaults=True):
+class KnownSource(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Content that the facts hold whole. `documents` and `size` (bytes) count its prefix too."""
 
     source_id: str
@@ -79,7 +80,7 @@ class SourceFold(msgspec.Struct, kw_only=True):
         if known is not None and ref.source_key not in known.keys:
             known.keys.append(ref.source_key)
         self.current[ref.source_key] = Receipt(
-            source_key=ref.source_key, root=ref.root or "", source_id=ref.source_id, stat=ref.stat or Stat(size=-1)
+            source_key=ref.source_key, root=intern(ref.root or ""), source_id=ref.source_id, stat=ref.stat or Stat(size=-1)
         )
 
     def _close(self, ref: SourceRef) -> None:
@@ -88,8 +89,8 @@ class SourceFold(msgspec.Struct, kw_only=True):
         if source is None:
             source = self.known[ref.source_id] = KnownSource(
                 source_id=ref.source_id,
-                format=ref.format or "",
-                container=ref.container or "",
+                format=intern(ref.format or ""),
+                container=intern(ref.container or ""),
                 prefix=ref.prefix,
                 documents=ref.documents or 0,
                 size=ref.size or 0,

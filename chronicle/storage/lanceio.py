@@ -24,7 +24,7 @@ from chronicle.storage import files
 from chronicle.storage.uri import S3, is_s3
 
 STORAGE_VERSION = "2.2"
-MAX_ROWS_PER_FILE = 65536
+MAX_ROWS_PER_FILE = 32768
 """More fragments, but the writer lets go of its buffers: flat memory."""
 DENSE = {
     b"lance-encoding:compression": b"zstd",

@@ -85,7 +85,7 @@ def test_many_rows_become_several_files(tmp_path):
     uri = str(tmp_path / "x.lance")
     lanceio.create(uri, SCHEMA, (batch(["v"] * 35_000, at) for at in range(0, 70_000, 35_000)))
     dataset = lanceio.open_version(uri, 1)
-    assert [f.count_rows() for f in dataset.get_fragments()] == [65_536, 70_000 - 65_536]
+    assert [f.count_rows() for f in dataset.get_fragments()] == [32_768, 32_768, 70_000 - 65_536]
 
 
 def test_nothing_is_overwritten(tmp_path):
