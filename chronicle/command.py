@@ -166,6 +166,10 @@ def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Su
     if report is None:
         return
     report.seconds = round(report.seconds or time.monotonic() - began, 3)
+    if on == "dataset" and isinstance(report, reports.DatasetReport):
+        from chronicle.stats import freshness_of
+
+        report.freshness = freshness_of(call.paths)
     if stored and not call.dry_run:
         reports.keep(report, call.paths)
     call.console.report(report)

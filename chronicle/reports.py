@@ -26,6 +26,13 @@ class Report(msgspec.Struct, kw_only=True):
         return 0
 
 
+class DatasetReport(Report, kw_only=True):
+    """Of a verb that changes a dataset."""
+
+    freshness: str = ""
+    """Of the tables when it ended: `fresh`, `stale by <n> facts` or `missing`. The command line fills it in (design 5.2)."""
+
+
 class QuarantinedSource(msgspec.Struct, kw_only=True):
     """One entry of the quarantine as reports and `quarantine list` name it."""
 
@@ -39,7 +46,7 @@ class QuarantinedSource(msgspec.Struct, kw_only=True):
     new: bool = False
 
 
-class IngestReport(Report, kw_only=True):
+class IngestReport(DatasetReport, kw_only=True):
     """`sources` = `ingested` + `unchanged` + `bound` + sources that are wholly in quarantine + `empty`."""
 
     verb: str = "ingest"
@@ -72,7 +79,7 @@ class IngestReport(Report, kw_only=True):
         return 65 if bad and not self.allow_quarantine else 0
 
 
-class DrainReport(Report, kw_only=True):
+class DrainReport(DatasetReport, kw_only=True):
     """What a drain brought from a spool into the log."""
 
     verb: str = "drain"
@@ -99,7 +106,7 @@ class DrainReport(Report, kw_only=True):
         return 65 if self.quarantined_new + self.quarantined_still else 0
 
 
-class RebuildReport(Report, kw_only=True):
+class RebuildReport(DatasetReport, kw_only=True):
     """Counts of the three tables, and what this rebuild did to them."""
 
     verb: str = "rebuild"
@@ -128,7 +135,7 @@ class RebuildReport(Report, kw_only=True):
         return 70 if self.failed else 0
 
 
-class MaterializeReport(Report, kw_only=True):
+class MaterializeReport(DatasetReport, kw_only=True):
     """Files of the AgenticMD view."""
 
     verb: str = "materialize"
@@ -242,7 +249,7 @@ class Removed(msgspec.Struct, kw_only=True):
     bytes: int = 0
 
 
-class MaintainReport(Report, kw_only=True):
+class MaintainReport(DatasetReport, kw_only=True):
     """What a maintenance did; with `dry_run` what it would do."""
 
     verb: str = "maintain"

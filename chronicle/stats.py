@@ -22,6 +22,7 @@ from chronicle.storage import files
 
 if TYPE_CHECKING:
     from chronicle.events.log import LogSnapshot
+    from chronicle.storyline.current import Snapshot
     from chronicle.storyline.source import StorylineDataSource
 
 FRESH = "fresh"
@@ -156,13 +157,30 @@ def freshness(source: StorylineDataSource | None, snapshot: LogSnapshot, paths: 
     Just `stale` where nobody can say by how much: the tables do not say what they were made from, or from more than this, or
     from another log that had the same name (`rebuild` asks the same). A lake may move, so the place of the log does not count.
     """
-    if source is None:
-        return MISSING
-    lineage = source.snapshot.projection
+    return MISSING if source is None else _freshness(source.snapshot, snapshot, paths)
+
+
+def freshness_of(paths: DatasetPaths) -> str:
+    """The same of a dataset as it lies now, without a look at its tables; empty where that does not read."""
+    from chronicle.events.log import RawEventLanceStore
+    from chronicle.storyline.store import StorylineLanceStore
+
+    log = RawEventLanceStore(paths.events)
+    try:
+        current = StorylineLanceStore(paths.storyline).current()
+        if current is None or not log.exists():
+            return MISSING
+        return _freshness(current.committed, log.snapshot(), paths)
+    except ChronicleError:  # it is said by whoever needs it
+        return ""
+
+
+def _freshness(tables: Snapshot, snapshot: LogSnapshot, paths: DatasetPaths | None) -> str:
+    lineage = tables.projection
     lineage_source = lineage.source if lineage is not None else None
     if lineage_source is None or lineage_source.fact_rows is None:
         return STALE
-    cursor = made_from(paths, source.snapshot.generation) if paths is not None else None
+    cursor = made_from(paths, tables.generation) if paths is not None else None
     if cursor is not None and not cursor.is_of(snapshot):
         return STALE
     if (lineage_source.fact_version, lineage_source.fact_rows) == (snapshot.fact_version, snapshot.fact_rows):

@@ -97,6 +97,27 @@ def test_ingest_reports_and_a_second_run_finds_nothing_new(lake: Lake) -> None:
     assert lake("ingest", lake.exports, "--allow-quarantine").code == 0
 
 
+def test_reports_say_whether_the_tables_are_fresh(lake: Lake) -> None:
+    lake.exports.mkdir()
+
+    def said(*words: object) -> str:
+        return str(lake(*words, "--json").json["freshness"])
+
+    def put(name: str) -> None:
+        (lake.exports / name).write_bytes(samples()["eval/survey-7.json"].replace(b"survey-7", name.encode()))
+
+    put("a.json")
+    assert said("ingest", lake.exports, "--dry-run") == said("ingest", lake.exports) == said("materialize") == "missing"
+    assert said("rebuild") == said("maintain", "--compact") == said("ingest", lake.exports) == "fresh"
+    put("b.json")
+    events = lake("ingest", lake.exports, "--json").json["events"]
+    assert said("materialize") == said("ingest", lake.exports) == f"stale by {events} facts"
+    assert said("rebuild", "--dry-run") == f"stale by {events} facts"
+    current = lake.path / "storyline/team/d/CURRENT"
+    current.write_text("{")
+    assert said("ingest", lake.exports) == ""
+
+
 def test_dry_run_makes_no_lake(lake: Lake) -> None:
     write(lake.exports)
     done = lake("ingest", lake.exports, "--dry-run")
