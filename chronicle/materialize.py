@@ -152,7 +152,10 @@ def _are_empty(folder: str, names: Iterable[str]) -> bool:
 
 def _nothing_known(folder: str, report: MaterializeReport) -> Index:
     if files.exists(f"{folder}/{INDEX}"):
-        report.warnings.append(f"{folder}/{INDEX} does not read: files that are not what is due count as edited by hand")
+        report.warnings.append(
+            f"{folder}/{INDEX} does not read and is made anew: files that are not what is due count as edited by hand; "
+            "move away those that nobody edited, and run it again"
+        )
     return Index(fact_version=-1, renderer="", reasoning=False, complete=False)
 
 
@@ -216,10 +219,16 @@ class _Run:
         self.report.unchanged = len(self.new) - len(todo) - len(self.report.edited)
         gone = [name for name in self.index.files if name not in self.new and self._is_to_remove(name)]
         self.report.written, self.report.removed = len(todo), len(gone)
+        if self.index.fact_version < 0 and (strays := self._strays()):
+            self.report.warnings.append(f"of no run that there is, and left alone: {', '.join(strays)}")
         if self.report.edited:
             self.report.warnings.append(f"edited by hand and left alone: {', '.join(self.report.edited)}")
         if not self.options.dry_run:
             self._change(todo, gone)
+
+    def _strays(self) -> list[str]:
+        """Markdown files that are due to nobody: without an index they may be of runs that are gone, or somebody's own."""
+        return [name for name in files.list_dir(self.folder) if name.endswith(".md") and name not in self.new]
 
     def _change(self, todo: list[str], gone: list[str]) -> None:
         gone += [name for name in files.list_dir(self.folder) if files.TEMPORARY.match(name)]

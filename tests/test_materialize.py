@@ -169,10 +169,16 @@ def test_leftovers_of_a_killed_writer_are_removed(options: MaterializeOptions, f
 
 def test_a_broken_index_is_said_and_adopts_what_is_due(options: MaterializeOptions, folder: Path) -> None:
     write_stories(1, of(story("one"), story("two")), options)
+    (folder / "gone.md").write_text("x")
     (folder / ".index.json").write_text("{")
     report = write_stories(2, of(story("one"), story("two", "2")), options)
     assert (report.unchanged, report.edited) == (1, ["two.md"])
-    assert ".index.json" in report.warnings[0]
+    assert ".index.json does not read and is made anew" in report.warnings[0]
+    assert report.warnings[1:] == ["of no run that there is, and left alone: gone.md", "edited by hand and left alone: two.md"]
+    (folder / "two.md").unlink()
+    report = write_stories(2, of(story("one"), story("two", "2")), options)
+    assert (report.written, report.edited, report.warnings) == (1, [], [])
+    assert shown(folder) == ["gone.md", "one.md", "two.md"]
 
 
 def test_a_dry_run_changes_nothing(options: MaterializeOptions, folder: Path) -> None:

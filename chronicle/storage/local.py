@@ -41,6 +41,8 @@ def from_oserror(error: OSError, path: str) -> ChronicleError:
         return StorageError(where, hint="free some space and run again", kind="storage-full", path=path, transient=False)
     if error.errno in _DENIED:
         return ConfigError(where, hint="make the path writable for this user, or choose another one", path=path)
+    if error.errno == errno.EISDIR:
+        return ConfigError(where, hint="there should be a file: name another one, or move the directory away", path=path)
     if error.errno in _SHAPE:
         return ConfigError(where, hint="choose another path: short names, and every parent a directory", path=path)
     if error.errno == errno.ENOENT:
