@@ -23,7 +23,9 @@ from tests.laws.contents import CONTENTS, atif, chats, child
 from tests.laws.test_facts import copy_of, shuffled
 
 REF = {"source_call_id": "c3", "subagent_trajectory_ref": [{"trajectory_id": "bird", "trajectory_path": "in/b.json"}]}
+SAID = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 MORE = [
+    json.dumps(json.loads(atif("s1", 3)) | {"messages": SAID}).encode(),  # both formats read it
     atif("s1", 6, trajectory_id="main", x_run={"a": 1.50}, continued_trajectory_ref="a-cont-1.json"),
     atif("s2", 3, trajectory_id="bird", subagent_trajectories=[child("bird", 3) | {"x": None}]),
     json.dumps(json.loads(atif("s2", 4)) | {"x": REF}).encode().replace(b'"content": "ok"', json.dumps(REF).encode()[1:-1]),
@@ -130,6 +132,9 @@ EVENTFUL = [
     ("maintain", "merge", 0),
     ("rebuild", "", 1),
     ("go on", "all", 0),
+    ("put", "sub/c.jsonl", ALL.index(MORE[0])),
+    ("ingest", "", 1),
+    ("rebuild", "", 1),
     ("force", "openai_msg", 0),
     ("maintain", "index", 0),
     ("repeat", "all", 2),
@@ -155,5 +160,5 @@ def test_incremental_equals_full_whatever_happened(life: list[tuple[str, str, in
         run.rebuild(full=True)
         assert run.lake.rows() == rows
         if life is EVENTFUL:
-            assert run.tally["incremental"] == 4
+            assert run.tally["incremental"] == 5
             assert (run.tally["merged"] > 0, run.tally["removed"] > 0) == (True, True)
