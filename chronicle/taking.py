@@ -70,7 +70,7 @@ def export(call: Call, to: str, since: str | None, **flags: Any) -> Report:
         )
     if report.freshness not in ("", FRESH):
         call.console.note(f"warning: {not_from_all_facts([f'{report.dataset} ({report.freshness})'])}")
-    if report.skipped:
+    elif report.skipped:
         more = len(report.skipped) - 1
         call.console.note(f"warning: not written: {report.skipped[0]}{f' (and {more} more)' if more else ''}")
     if not report.stories and report.warnings:  # nobody should have to look for the reason in the report

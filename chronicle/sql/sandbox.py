@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from threading import TIMEOUT_MAX
@@ -90,6 +89,7 @@ class Sandbox:
         _ = bounds.row_bytes
         self._watch = watch
         self._left = bounds.seconds
+        self._is_closed = False
         self._bounds = bounds
         self._spill = TemporaryDirectory(prefix="chronicle-query-")
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="chronicle-query")
@@ -144,6 +144,8 @@ class Sandbox:
 
     def call(self, work: Callable[[], T]) -> T:
         """Run a piece of the query, interrupt it when the time is used up, and say its errors in our words."""
+        if self._is_closed:
+            raise UsageError("the rows of this query were read already", hint="ask again", kind="closed")
         if self._left <= 0:
             raise too_much_time(self._bounds)
         began = time.monotonic()
@@ -165,10 +167,12 @@ class Sandbox:
 
     def close(self) -> None:
         """Stop what runs; nothing happens the second time."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._worker.shutdown()
-        with suppress(self._duckdb.ConnectionException):  # closed already
-            self._watch(max(self._left, 0.0))  # what is at work still may not hear of it
-            self._connection.interrupt()  # else it would go on for seconds, for rows that nobody reads
+        self._watch(max(self._left, 0.0))  # what is at work still may not hear of it
+        self._connection.interrupt()  # else it would go on for seconds, for rows that nobody reads
         self._connection.close()
         self._watch(None)
         self._spill.cleanup()

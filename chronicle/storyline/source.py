@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,13 +59,14 @@ class StorylineDataSource:
     tool_calls: Any
 
     @classmethod
-    def open(cls, uri: str, dataset: str | None = None, *, generation: str | None = None) -> Self:
-        """Pin a state of the tables: of `uri` itself, or of a dataset of the lake at `uri`.
+    def open(cls, uri: str | os.PathLike[str], dataset: str | None = None, *, generation: str | None = None) -> Self:
+        """Pin a state of the tables: of the store at `uri` itself, or of a dataset of the lake at `uri`.
 
         The visible one, or the last one of an earlier generation that is still there. Raises NotFoundError where there is no
         such state, UsageError for a name that is not allowed, IntegrityError where it does not read.
         """
-        root = uri if dataset is None else DatasetPaths(lake_path(uri), dataset).storyline
+        place = lake_path(os.fspath(uri))
+        root = place if dataset is None else DatasetPaths(place, dataset).storyline
         if generation is not None:
             return cls.at(root, last_state(root, generation))
         store = StorylineLanceStore(root)
@@ -100,9 +102,15 @@ class StorylineDataSource:
         return sandbox.run(sql, [("", tables)], bounds or sandbox.Bounds())
 
     def stream(self, table: str, columns: Sequence[str] | None = None, filter: str | None = None) -> pa.RecordBatchReader:
-        """Rows of a table as an Arrow stream, in flat memory; `filter` is text for Lance, like `source = 'agent'`."""
+        """Rows of a table as an Arrow stream, in flat memory; `filter` is text for Lance, like `source = 'agent'`.
+
+        Raises UsageError for a table, a column or a filter that cannot be.
+        """
+        if table not in TABLES:
+            raise UsageError(f"there is no table {table!r}", hint=f"tables: {', '.join(TABLES)}")
         dataset = getattr(self, table)
         names = list(columns or dataset.schema.names)
+        _check_scan(dataset, table, names, filter)
         schema = pa.schema([dataset.schema.field(name) for name in names])
         return pa.RecordBatchReader.from_batches(schema, _scanned(dataset, self.root, columns=names, filter=filter))
 
@@ -206,7 +214,8 @@ def last_state(root: str, generation: str) -> Snapshot:
 def _current(store: StorylineLanceStore) -> Current:
     current = store.current()
     if current is None:
-        raise NotFoundError(f"{store.root} holds no tables", hint="run `chronicle rebuild` first", path=store.root)
+        hint = "name the dataset too" if files.exists(f"{store.root}/events") else "run `chronicle rebuild` first"
+        raise NotFoundError(f"{store.root} holds no tables", hint=hint, path=store.root)
     return current
 
 
@@ -221,6 +230,17 @@ def _tables(root: str, snapshot: Snapshot) -> dict[str, Any]:
 
     objects = Objects(root, snapshot.objects_version)
     return {name: FilledTable(table, name, objects) for name, table in tables.items()}
+
+
+def _check_scan(dataset: Any, table: str, names: list[str], filter: str | None) -> None:
+    """Raise UsageError where a table cannot be asked for these columns and rows. Reads none of them."""
+    if missing := [name for name in names if name not in dataset.schema.names]:
+        raise UsageError(f"{table} has no column {missing[0]!r}", hint=f"columns: {', '.join(dataset.schema.names)}")
+    try:
+        dataset.scanner(columns=names, filter=filter, limit=0).to_table()
+    except ValueError as error:
+        text = str(error).removeprefix("Invalid user input: ").split(", /")[0].split(". Valid fields")[0]
+        raise UsageError(f"the filter {filter!r} does not fit {table}: {text}", hint="write SQL like source = 'agent'") from error
 
 
 @contextmanager

@@ -138,6 +138,29 @@ def test_what_python_gets(scattered: str) -> None:
         source.sql("DROP VIEW runs")
 
 
+def test_python_is_told_what_does_not_fit(scattered: str, tmp_path: Path) -> None:
+    source = StorylineDataSource.open(scattered)
+    for table, what, word in (
+        ("turns", {}, "turns"),
+        ("steps", {"columns": ["document_id", "nope"]}, "nope"),
+        ("steps", {"filter": "nope = 1"}, "nope"),
+        ("steps", {"filter": "source === 1"}, "==="),
+        ("steps", {"filter": ""}, "filter"),
+    ):
+        with pytest.raises(UsageError, match=word) as caught:
+            source.stream(table, **what)
+        assert "/home/" not in str(caught.value)
+    rows = source.sql("SELECT 1 AS n")
+    assert rows.to_table().num_rows == 1
+    with pytest.raises(UsageError, match="read already"):
+        rows.to_table()
+    for uri in (Path(scattered), f"file://{scattered}", f"{scattered}/"):
+        assert StorylineDataSource.open(uri).root == scattered
+    (tmp_path / "lake/events").mkdir(parents=True)
+    with pytest.raises(NotFoundError, match="name the dataset too"):
+        StorylineDataSource.open(tmp_path / "lake")
+
+
 def test_a_named_state(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for number in range(2):
