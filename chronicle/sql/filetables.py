@@ -30,8 +30,9 @@ _TAKEN = "--from takes ATIF, OpenAI messages and Storyline files: JSON or JSONL,
 def tables_of(sources: Sequence[str], limits: Limits) -> tuple[Tables, list[str]]:
     """Arrow tables by name, and sentences about what could not be taken in whole.
 
-    Sources are named as for an ingest; rows are those that it and a rebuild would make. Raises NotFoundError for what does not
-    exist, InputError (kinds of design 4.2) naming a file that does not read.
+    Sources are named as for an ingest; rows are those that it and a rebuild would make. A file that does not read and was met
+    in a directory is left out, with such a sentence. Raises NotFoundError for what does not exist, InputError (kinds of
+    design 4.2) for a file that was named by itself and does not read, or where none does.
     """
     listing = list_sources(tuple(sources), "")
     if not listing.files:
@@ -59,13 +60,8 @@ class _Reading:
     def batches(self, files: Sequence[SourceFile]) -> Iterator[dict[str, pa.RecordBatch]]:
         """Record batches of all tables, some documents at a time."""
         builder = TableBuilder()
-        for file in files:
-            source = self._read(file)
-            if source.source_id in self._known:
-                self.row += 1  # its `source.bound`
-                continue
-            self._known.add(source.source_id)
-            for ordinal, stories in self.projector.stories(self._documents(file, source)):
+        for file, source, found in self._taken(files):
+            for ordinal, stories in self.projector.stories(self._documents(file, source, found)):
                 for story in stories:
                     builder.add(story, ordinal)
                 if builder.is_full:
@@ -73,6 +69,28 @@ class _Reading:
             self.warnings += self.projector.failed
             self.projector.failed.clear()
         yield builder.batches()
+
+    def _taken(self, files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, SourceBytes, CutSource]]:
+        """The files that read, cut. Each content once."""
+        unread: list[InputError] = []
+        for file in files:
+            try:
+                source = self._read(file)
+                if source.source_id in self._known:
+                    self.row += 1  # its `source.bound`
+                    continue
+                found = self._cut(file, source)
+            except InputError as error:
+                if file.named:
+                    raise
+                unread.append(error)
+                self.warnings.append(f"left out: {error.message}")
+                continue
+            self._known.add(source.source_id)
+            if found is not None:
+                yield file, source, found
+        if unread and not self._known:
+            raise unread[0]
 
     def add(self, seq: int, event_id: str | None, timestamp_ms: int, kind: str, pieces: Sequence[bytes], common: Common) -> None:
         """Take one row, as the log would."""
@@ -88,10 +106,7 @@ class _Reading:
         except ChangedWhileRead as error:
             raise InputError(f"{key_text(file.path)}: changed while it was read", hint="run again", kind="unreadable") from error
 
-    def _documents(self, file: SourceFile, source: SourceBytes) -> Iterator[FactDocument]:
-        found = self._cut(file, source)
-        if found is None:
-            return
+    def _documents(self, file: SourceFile, source: SourceBytes, found: CutSource) -> Iterator[FactDocument]:
         name = key_text(file.path)
         context = ImportContext(source.source_id, file.key, file.root, source.stat, "0", time.time_ns() // 1_000_000, False)
         self.row += 1  # source.opened

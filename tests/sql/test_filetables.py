@@ -52,6 +52,11 @@ def test_what_does_not_read_is_named(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             tables_of([str(tmp_path / "good.json"), str(tmp_path / name)], LIMITS)
         assert caught.value.message.startswith(f"{tmp_path / name}")
+    with pytest.raises(InputError, match="bad"):
+        tables_of([str(tmp_path)], Limits(10, 200))
+    tables, warnings = tables_of([str(tmp_path)], LIMITS)
+    assert (tables["runs"].num_rows, len(warnings)) == (2, 2), "neighbours in a directory are taken"
+    assert all(warning.startswith(f"left out: {tmp_path / 'bad.json'}") for warning in warnings)
     with pytest.raises(NotFoundError, match="nowhere"):
         tables_of([str(tmp_path / "nowhere.json")], LIMITS)
     for name, data in {"own.md": b"---\nformat: persisting\n---\n", "runs.parquet": b"PAR1\xff", "words.txt": b"hello"}.items():
@@ -72,6 +77,10 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     sql = "SELECT count(*) AS runs FROM runs"
     tables, _ = tables_of([one, other], LIMITS)
     assert chronicle("query", sql, "--from", one, other).json == {"runs": tables["runs"].num_rows}
+    walked = chronicle("query", sql, "--from", "exports")
+    assert (walked.code, walked.json) == (0, {"runs": 15})
+    assert "warning: left out: " in walked.err
+    assert "repair-103-cut-off.json, line 46: not JSON" in walked.err
     refused: list[tuple[tuple[str, ...], int, str]] = [
         ((sql, "--from", "exports/eval/repair-103-cut-off.json"), 65, "repair-103-cut-off.json"),
         ((sql, "--from", "nowhere.json"), 66, "nowhere.json"),
