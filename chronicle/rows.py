@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -37,19 +39,42 @@ def write_rows(format: str, schema: pa.Schema, batches: Batches, console: Consol
 
 def _values(batches: Batches) -> Iterator[tuple[Any, ...]]:
     for batch in batches:
-        yield from zip(*(_cells(column) for column in batch.columns), strict=True)
+        columns = zip(batch.schema.names, batch.columns, strict=True)
+        yield from zip(*(_cells(name, column) for name, column in columns), strict=True)
 
 
-def _cells(column: pa.Array) -> list[Any]:
-    """Values of a column; instants as RFC 3339 text, which holds nanoseconds where Python's datetime does not."""
+def _cells(name: str, column: pa.Array) -> list[Any]:
+    """Values of a column. Instants and dates as RFC 3339 text, which holds what Python's own do not; intervals as ISO 8601
+    durations, bytes as base64. Raises UsageError where a value inside another one is none that can be written.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_date(column.type):
+        return cast(list[Any], column.cast(pa.string()).to_pylist())
     if not pa.types.is_timestamp(column.type):
-        return cast(list[Any], column.to_pylist())
+        try:
+            cells = cast(list[Any], column.to_pylist())
+        except (OverflowError, ValueError) as error:
+            raise UsageError(
+                f"column {name!r} holds a value that cannot be written: {error}", hint="write CAST(… AS VARCHAR)", kind="sql"
+            ) from error
+        plain = _base64 if pa.types.is_binary(column.type) else _duration if pa.types.is_interval(column.type) else None
+        return cells if plain is None else [cell if cell is None else plain(cell) for cell in cells]
     text = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
     text = pc.replace_substring_regex(text, r"(\.\d*?)0+(Z?)$", r"\1\2")
     return cast(list[Any], pc.replace_substring_regex(text, r"\.(Z?)$", r"\1").to_pylist())
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _duration(value: pa.MonthDayNano) -> str:
+    """`P1DT3540S`: months, days and seconds, each with its own sign."""
+    months, days = f"{value.months}M" if value.months else "", f"{value.days}D" if value.days else ""
+    seconds = f"{Decimal(value.nanoseconds).scaleb(-9):f}".rstrip("0").rstrip(".")
+    return f"P{months}{days}" + (f"T{seconds}S" if value.nanoseconds else "" if months or days else "T0S")
 
 
 def _table(schema: pa.Schema, batches: Batches, console: Console) -> None:
@@ -88,10 +113,17 @@ def _csv(schema: pa.Schema, batches: Batches, console: Console) -> None:
 
 
 def _parquet(schema: pa.Schema, batches: Batches, console: Console) -> None:
+    import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    pipe = _Pipe()
-    with parquet.ParquetWriter(pipe, schema) as writer:
+    try:
+        writer = parquet.ParquetWriter(_Pipe(), schema)
+    except pa.ArrowNotImplementedError as error:  # an interval, a union
+        text = str(error).rpartition(": ")[2]
+        raise UsageError(
+            f"Parquet has no type for a column: {text}", hint="write CAST(… AS VARCHAR), or epoch(…) of an interval", kind="sql"
+        ) from error
+    with writer:
         for batch in batches:
             writer.write_batch(batch)
 

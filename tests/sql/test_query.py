@@ -319,3 +319,42 @@ def test_instants_finer_than_a_microsecond_are_printed(capfdbinary: pytest.Captu
     write_rows("jsonl", batch.schema, [batch], Console())
     expected = ['"2026-01-02T03:04:05.123456789Z"', '"2026-01-02T03:04:05.25Z"', '"2026-01-02T03:04:05Z"', "null"]
     assert capfdbinary.readouterr().out.decode().splitlines() == [f'{{"at":{text}}}' for text in expected]
+
+
+VALUES = {
+    "INTERVAL 0 SECOND": "PT0S",
+    "INTERVAL 5 MONTH": "P5M",
+    "INTERVAL 1 DAY + INTERVAL 3540 SECOND": "P1DT3540S",
+    "INTERVAL (-90.5) SECOND": "PT-90.5S",
+    "TIMESTAMPTZ '2026-01-03 00:59:00Z' - TIMESTAMPTZ '2026-01-02 00:00:00Z'": "P1DT3540S",
+    "DATE '0001-01-01'": "0001-01-01",
+    "DATE '-0044-03-15'": "-0044-03-15",
+    "'x'::BLOB": "eA==",
+    "NULL::INTERVAL": None,
+}
+
+
+def test_values_that_python_has_no_good_text_for(lake: Path) -> None:
+    sql = "SELECT " + ", ".join(f"{value} AS c{at}" for at, value in enumerate(VALUES))
+    done = chronicle("query", sql, "--lake", lake)
+    assert list(done.json.values()) == list(VALUES.values())
+    line = chronicle("query", sql, "--lake", lake, "--format", "csv").out.decode().splitlines()[1]
+    assert line.split(",") == [value or "" for value in VALUES.values()]
+
+
+@pytest.mark.parametrize(
+    ("value", "format", "code"),
+    [
+        ("DATE '290000-01-01'", "jsonl", 0),
+        ("'infinity'::TIMESTAMP", "csv", 0),
+        ("{'at': 'infinity'::DATE}", "jsonl", 2),
+        ("['-infinity'::TIMESTAMP]", "csv", 2),
+        ("INTERVAL 1 DAY", "parquet", 2),
+        ("union_value(k := 1)", "parquet", 2),
+    ],
+)
+def test_values_out_of_any_range(lake: Path, value: str, format: str, code: int) -> None:
+    done = chronicle("query", f"SELECT {value} AS x", "--lake", lake, "--format", format, "--quiet")
+    assert done.code == code
+    assert done.err.count("\n") == (code == 2)
+    assert ("CAST" in done.err) == (code == 2)
