@@ -178,6 +178,7 @@ def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Su
 
 def main(app: click.Command, arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code (design 8); never lets an exception through."""
+    _open_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     console = Console(json="--json" in given)
     try:
@@ -204,6 +205,15 @@ def main(app: click.Command, arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:
         return _unexpected(error, console)
+
+
+def _open_streams() -> None:
+    """Give the null device to a standard stream that the caller has closed: the next file that is opened would take its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 def _help_command(error: click.ClickException) -> str:

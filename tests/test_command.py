@@ -16,6 +16,7 @@ from chronicle import errors, reports
 from chronicle.command import Call, Verbs, verb
 from chronicle.console import printable
 from tests.command import Outcome, chronicle
+from tests.laws.contents import atif
 
 CODES = [
     (errors.InputError("bad", hint="mend it"), 65),
@@ -194,3 +195,13 @@ from {module} import {function}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (130, "", 1)
     assert done.stderr.startswith("interrupted")
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_streams_that_the_caller_has_closed(tmp_path: Path, streams: str) -> None:
+    """As some schedulers start a command; a file of the lake must not take the number of a stream."""
+    (tmp_path / "a.json").write_bytes(atif("s", 2))
+    words = f"{sys.executable} -m flows.start %s --lake lake --dataset d {streams}"
+    for call in ("ingest a.json", "rebuild", "query 'SELECT * FROM steps'", "verify"):
+        done = subprocess.run(words % call, shell=True, cwd=tmp_path, capture_output=True, check=False)
+        assert (done.returncode, b"Traceback" in done.stderr) == (0, False), call

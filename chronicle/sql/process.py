@@ -15,6 +15,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -74,7 +75,8 @@ def run(work: str, *arguments: Any, bounds: Bounds, note: Note) -> Any:
     UsageError (kind `stopped`) where it takes more time or memory than the bounds allow, or dies.
     """
     sys.stdout.flush()
-    with TemporaryDirectory(prefix="chronicle-query-") as spill:  # ours to remove: a process that is ended removes nothing
+    # Ours to remove, also where somebody ends us: a process that is ended removes nothing.
+    with _ending_in_order(), TemporaryDirectory(prefix="chronicle-query-") as spill:
         return _attended(pickle.dumps((work, arguments)), spill, bounds, note)
 
 
@@ -100,6 +102,25 @@ def _attended(task: bytes, spill: str, bounds: Bounds, note: Note) -> Any:
         os.close(reply)
         if process.stdout is not None:
             process.stdout.close()
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """SIGTERM and SIGHUP end this process as an exit does, unless somebody else hears or ignores them."""
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                before[number] = signal.signal(number, _exit)
+    try:
+        yield
+    finally:
+        for sent, handler in before.items():
+            signal.signal(sent, handler)
+
+
+def _exit(number: int, _: object) -> None:
+    sys.exit(128 + number)
 
 
 @contextmanager

@@ -82,19 +82,19 @@ def runs(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux alone tells who is whose child")
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_it_ends_with_its_caller(tmp_path: Path, sent: signal.Signals) -> None:
     tabled(tmp_path, "d", story("s"))
     caller = start("query", ENDLESS, "--lake", tmp_path, TMPDIR=tmp_path)
     until = time.monotonic() + 60
     while not (found := children(caller.pid)) and time.monotonic() < until:
         time.sleep(0.02)
-    os.killpg(caller.pid, sent) if sent is signal.SIGINT else caller.kill()
+    os.killpg(caller.pid, sent) if sent is signal.SIGINT else caller.send_signal(sent)
     _, said = caller.communicate(timeout=60)
-    assert caller.returncode == (130 if sent is signal.SIGINT else -sent)
+    assert caller.returncode == (-sent if sent is signal.SIGKILL else 128 + sent)
     assert said.count(b"\n") == (sent is signal.SIGINT)
     while any(map(runs, found)) and time.monotonic() < until:
         time.sleep(0.02)
     assert [runs(pid) for pid in found] == [False]
-    if sent is signal.SIGINT:
+    if sent is not signal.SIGKILL:
         assert not list(tmp_path.glob("chronicle-query-*"))
