@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chronicle import asking, taking
-from chronicle.command import Call, Count, Verbs, verb
-from chronicle.console import Lines, say
+from chronicle.commandline import asking, taking
+from chronicle.commandline.command import Call, Count, Verbs, verb
+from chronicle.commandline.console import Lines, say
 from chronicle.errors import InputError, NotFoundError, UsageError
 from chronicle.plural import be, counted
 
@@ -222,7 +222,7 @@ def _verified_lake(found: Sequence[VerifyReport]) -> VerifyReport:
 def replay(call: Call, session: str | None, from_row: int, limit: int | None) -> None:
     """Print the facts. One EventRecord a line, as JSON, in append order."""
     from chronicle.events.log import RawEventLanceStore
-    from chronicle.journal import one_line
+    from chronicle.intake.journal import one_line
 
     snapshot = RawEventLanceStore(call.paths.events).snapshot()
     if session is not None and next(snapshot.replay(session, limit=1), None) is None:
@@ -320,8 +320,8 @@ def quarantine_show(call: Call, id: str) -> Report:
 @verb(quarantine, "retry", ENTRY_OR_ALL, changes=True)
 def quarantine_retry(call: Call, id: str | None) -> Report:
     """Try to read entries again. From their stored bytes, under the same source key."""
+    from chronicle.intake.reading import Limits
     from chronicle.quarantine import Quarantine
-    from chronicle.reading import Limits
     from chronicle.retry import retry
 
     Quarantine.of(call.paths)  # of a dataset that is there
@@ -347,7 +347,7 @@ app.add_command(receipts)
 @verb(receipts, "list")
 def receipts_list(call: Call) -> Report:
     """List what each source key holds."""
-    from chronicle.receipts import list_receipts
+    from chronicle.intake.receipts import list_receipts
 
     return _receipts_report("receipts list", call, list_receipts(call.paths))
 
@@ -355,7 +355,7 @@ def receipts_list(call: Call) -> Report:
 @verb(receipts, "rebuild", changes=True)
 def receipts_rebuild(call: Call) -> Report:
     """Write the receipts anew from facts."""
-    from chronicle.receipts import rebuild_receipts
+    from chronicle.intake.receipts import rebuild_receipts
 
     return _receipts_report("receipts rebuild", call, rebuild_receipts(call.paths, dry_run=call.dry_run))
 

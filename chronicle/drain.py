@@ -23,12 +23,12 @@ from chronicle.events import frames
 from chronicle.events.record import parse, timed
 from chronicle.events.spool import EventSpool, SetAside
 from chronicle.events.spoolfiles import OPEN, journal_files, spool_path
-from chronicle.journal import put_record
+from chronicle.intake.journal import put_record
+from chronicle.intake.receipts import Receipts, open_receipts
+from chronicle.intake.sink import FactSink
 from chronicle.options import DrainOptions
 from chronicle.quarantine import Entry, Quarantine, entry_id
-from chronicle.receipts import Receipts, open_receipts
 from chronicle.reports import DrainReport
-from chronicle.sink import FactSink
 from chronicle.storage import files
 
 DRAIN_LOCK = "drain.lock"

@@ -14,10 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from chronicle.errors import UsageError
 from chronicle.events.imported import Stat
-from chronicle.intake import Intake, Source, begin
+from chronicle.intake.reading import ChangedWhileRead, Limits, SourceBytes, UnreadableSource, read_source, unpack
+from chronicle.intake.sources import Intake, Source, begin
 from chronicle.options import IngestOptions
 from chronicle.plural import counted
-from chronicle.reading import ChangedWhileRead, Limits, SourceBytes, UnreadableSource, read_source, unpack
 from chronicle.reports import IngestReport
 from chronicle.storage.listing import SourceFile, list_sources
 

@@ -13,10 +13,10 @@ from chronicle.cursor import Cursor
 from chronicle.events.log import RawEventLanceStore
 from chronicle.events.maintenance import LogMaintenance
 from chronicle.events.vacuum import directories, vacuum_log
+from chronicle.intake.receipts import are_in_pieces, compact_receipts, receipts_lock
 from chronicle.layout import TABLES, DatasetPaths, generation_path, segment_path
 from chronicle.leftovers import remove_leftovers
 from chronicle.options import MaintainOptions
-from chronicle.receipts import are_in_pieces, compact_receipts, receipts_lock
 from chronicle.reports import MaintainReport, Stock
 from chronicle.retired import Record, Retired
 from chronicle.storage import files, lanceio, versions

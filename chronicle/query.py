@@ -18,7 +18,7 @@ from chronicle.sql.statement import check
 from chronicle.stats import stale_tables
 
 if TYPE_CHECKING:
-    from chronicle.console import Console
+    from chronicle.commandline.console import Console
     from chronicle.sql.process import Channel
     from chronicle.storyline.source import StorylineDataSource
 
@@ -36,7 +36,7 @@ def query(options: QueryOptions, watch: Watch = nobody_watches) -> QueryResult:
     """
     check(options.sql)  # before the tables are opened: a wrong statement is told at once
     if options.files:
-        from chronicle.reading import Limits
+        from chronicle.intake.reading import Limits
         from chronicle.sql.filetables import tables_of
 
         tables, warnings = tables_of(options.files, Limits(options.max_source_bytes, options.max_ratio))
@@ -60,8 +60,8 @@ def print_rows(options: QueryOptions, format: str, console: Console) -> None:
 
 
 def _print_here(channel: Channel, options: QueryOptions, format: str, quiet: bool) -> None:
-    from chronicle.console import Console
-    from chronicle.rows import write_rows
+    from chronicle.commandline.console import Console
+    from chronicle.commandline.rows import write_rows
 
     with query(options, channel.watch) as result:
         for warning in result.warnings:

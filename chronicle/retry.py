@@ -10,11 +10,11 @@ from chronicle.events import imported
 from chronicle.events.imported import Stat
 from chronicle.formats.cut import cut
 from chronicle.formats.document import CutSource
-from chronicle.intake import Intake, Source, begin
+from chronicle.intake.reading import Limits, SourceBytes, UnreadableSource, unpack
+from chronicle.intake.sources import Intake, Source, begin
 from chronicle.layout import DatasetPaths
 from chronicle.options import IngestOptions
 from chronicle.quarantine import Entry
-from chronicle.reading import Limits, SourceBytes, UnreadableSource, unpack
 from chronicle.reports import IngestReport
 
 

@@ -22,6 +22,7 @@ from chronicle.events.log import LogSnapshot
 from chronicle.events.row import COLUMNS, record_of, rows_of
 from chronicle.exports.sources import exact_sources
 from chronicle.formats.story import StorylineDocument
+from chronicle.intake.reading import ChangedWhileRead, Limits, read_source
 from chronicle.layout import TABLES
 from chronicle.materialize import Index, read_index
 from chronicle.options import VerifyOptions
@@ -31,7 +32,6 @@ from chronicle.projection.fold import DocumentFold
 from chronicle.projection.markdown import render
 from chronicle.projection.sources import KnownSource, Receipt, SourceFold, wanted_documents
 from chronicle.projection.tables import TableBuilder
-from chronicle.reading import ChangedWhileRead, Limits, read_source
 from chronicle.reports import Difference, VerifyReport
 from chronicle.storage import files
 from chronicle.storage.listing import file_at

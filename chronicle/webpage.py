@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chronicle.console import printable
+from chronicle.commandline.console import printable
 
 _STYLE = """
 :root{color-scheme:light dark;--line:#8884;--soft:#8882;--bad:#c33}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from chronicle import command
 from chronicle.cli import ALLOW_QUARANTINE, FORMAT, WORKERS, app
-from chronicle.command import Call, verb
+from chronicle.commandline import command
+from chronicle.commandline.command import Call, verb
 from chronicle.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:

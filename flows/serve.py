@@ -12,7 +12,7 @@ from types import FrameType
 from prefect.schedules import Cron, Interval
 from prefect.types.entrypoint import EntrypointType
 
-from chronicle.console import say
+from chronicle.commandline.console import say
 from chronicle.options import PipelineOptions
 from chronicle.settings import Schedule
 from flows.pipeline import pipeline

@@ -9,7 +9,7 @@ from prefect import Flow
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.states import Completed
 
-from chronicle.console import say, verified
+from chronicle.commandline.console import say, verified
 from chronicle.plural import counted
 from chronicle.reports import DrainReport, IngestReport, PipelineReport, Report
 

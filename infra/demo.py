@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from chronicle.console import verified
+from chronicle.commandline.console import verified
 from infra import samples
 
 SAMPLES = Path("demo-samples")

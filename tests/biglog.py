@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from chronicle import identity, receipts
+from chronicle import identity
 from chronicle.events import imported
 from chronicle.events.imported import Extent, ImportContext, SourceRef, Stat
 from chronicle.events.log import RawEventLanceStore
@@ -15,9 +15,10 @@ from chronicle.events.manifest import ActiveWriter, Manifest, Segment, encode
 from chronicle.events.mark import LogMark
 from chronicle.events.record import EventRecord, parse
 from chronicle.formats.cut import cut
+from chronicle.intake import receipts
+from chronicle.intake.receipts import Receipts
+from chronicle.intake.sink import FactSink
 from chronicle.layout import MANIFEST, DatasetPaths, segment_path
-from chronicle.receipts import Receipts
-from chronicle.sink import FactSink
 
 STARTED_MS = 1_767_323_045_678
 ROWS_BESIDE_STEPS = 4

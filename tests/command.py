@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from chronicle.command import main
+from chronicle.commandline.command import main
 
 
 @dataclass

@@ -13,10 +13,10 @@ from typing import Any
 from chronicle.formats import hub
 from chronicle.formats.atif import EMBEDDED
 from chronicle.formats.story import StorylineDocument
+from chronicle.intake.receipts import list_receipts
 from chronicle.layout import DatasetPaths
 from chronicle.options import QueryOptions
 from chronicle.query import query
-from chronicle.receipts import list_receipts
 from chronicle.storyline.source import StorylineDataSource
 from tests import peer
 from tests.jsoncompare import same_json

@@ -31,7 +31,7 @@ setattr(holder, method, stopping)
 COMMAND = (
     STOPPED
     + """
-from chronicle.command import main
+from chronicle.commandline.command import main
 from flows.cli import app
 sys.exit(main(app, arguments))
 """

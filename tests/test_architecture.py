@@ -20,7 +20,7 @@ PURE = ("chronicle/formats/", "chronicle/events/record.py", "chronicle/events/ma
 """Values in, values out: they import nothing of IMPURE even inside a function, and nothing heavy at their top."""
 IMPURE = {"os", "time", "random", "secrets", "socket", "pathlib", "tempfile", "subprocess", "uuid"}
 HEAVY = {"pyarrow", "lance", "pandas", "duckdb", "numpy", "prefect", "fsspec", "s3fs", "rich", "msgspec", "pydantic"}
-BROAD_EXCEPTS = {"chronicle/command.py": 1, "chronicle/ingest.py": 1}
+BROAD_EXCEPTS = {"chronicle/commandline/command.py": 1, "chronicle/ingest.py": 1}
 """The end of the command line, and the boundary of the quarantine."""
 MAX_FUNCTION, MAX_FILE, MAX_PARAMETERS = 50, 450, 7
 
@@ -180,7 +180,7 @@ def test_errors_survive_another_process(kind: type[errors.ChronicleError]) -> No
 def loaded_by(*arguments: str) -> set[str]:
     """Top-level modules that a process has loaded after one call of the command."""
     code = (
-        "import sys; from flows.cli import app; from chronicle.command import main; "
+        "import sys; from flows.cli import app; from chronicle.commandline.command import main; "
         f"main(app, {list(arguments)!r}); sys.stderr.write(chr(10).join(m.split('.')[0] for m in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)

@@ -12,8 +12,8 @@ import pytest
 
 from chronicle.errors import NotFoundError, UsageError
 from chronicle.find import Found, find
+from chronicle.intake.receipts import list_receipts
 from chronicle.options import FindOptions
-from chronicle.receipts import list_receipts
 from infra import samples
 from tests.command import chronicle
 from tests.lake import Lake

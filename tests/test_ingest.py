@@ -15,15 +15,16 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from chronicle import identity, reading
+from chronicle import identity
 from chronicle.errors import IntegrityError, NotFoundError, UsageError
 from chronicle.export import export
 from chronicle.ingest import ingest
+from chronicle.intake import reading
+from chronicle.intake.reading import Limits
+from chronicle.intake.receipts import list_receipts, rebuild_receipts
 from chronicle.layout import DatasetPaths
 from chronicle.options import ExportOptions, IngestOptions, VerifyOptions
 from chronicle.quarantine import Quarantine
-from chronicle.reading import Limits
-from chronicle.receipts import list_receipts, rebuild_receipts
 from chronicle.retry import retry
 from chronicle.verify import verify
 from tests.jsoncompare import same_json
@@ -264,7 +265,7 @@ def test_who_may_not_open_a_file_says_nothing_to_who_may(lake: Lake, monkeypatch
         return opened(path, *rest)
 
     with monkeypatch.context() as user:
-        user.setattr("chronicle.reading.os.open", refused)
+        user.setattr("chronicle.intake.reading.os.open", refused)
         assert lake.ingest().quarantined_new == 1
         assert lake.ingest().quarantined_still == 1
     report = lake.ingest()
@@ -322,7 +323,7 @@ def test_a_bad_line_counts_while_the_file_grows(lake: Lake) -> None:
 
 def test_retry_of_a_member_supersedes_its_opaque(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that learns a new shape later reads the stored bytes: here it forgets one first."""
-    import chronicle.intake as verb
+    import chronicle.intake.sources as verb
 
     data = chats(range(3))
     real = verb.cut
@@ -352,7 +353,7 @@ def test_retry_of_a_member_supersedes_its_opaque(lake: Lake, monkeypatch: pytest
 
 
 def test_retry_of_a_whole_source_does_not_displace_newer_bytes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    import chronicle.intake as verb
+    import chronicle.intake.sources as verb
     from chronicle.errors import InputError
 
     real = verb.cut

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from chronicle.errors import NotFoundError
 from chronicle.export import export
 from chronicle.ingest import ingest
+from chronicle.intake.receipts import Receipts
 from chronicle.layout import TABLES, generation_path
 from chronicle.maintain import maintain, stock
 from chronicle.options import ExportOptions, IngestOptions, MaintainOptions, QueryOptions, VerifyOptions
 from chronicle.query import query
-from chronicle.receipts import Receipts
 from chronicle.reports import MaintainReport
 from chronicle.storage import files, lanceio
 from chronicle.storyline.maintenance import INDICES

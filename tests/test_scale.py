@@ -10,8 +10,8 @@ import pytest
 
 from chronicle.errors import IntegrityError
 from chronicle.ingest import ingest
+from chronicle.intake.receipts import Receipts, list_receipts
 from chronicle.options import IngestOptions
-from chronicle.receipts import Receipts, list_receipts
 from chronicle.storage import lanceio
 from tests import biglog
 from tests.events.helpers import events

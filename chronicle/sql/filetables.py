@@ -15,12 +15,12 @@ from chronicle.events.imported import ImportContext
 from chronicle.events.row import Common
 from chronicle.formats.cut import cut
 from chronicle.formats.document import CutSource
+from chronicle.intake.reading import ChangedWhileRead, Limits, SourceBytes, read_source
 from chronicle.project import Projector
 from chronicle.projection.fold import DocumentFold, FactDocument
 from chronicle.projection.schemas import SCHEMAS
 from chronicle.projection.sources import Wanted
 from chronicle.projection.tables import TableBuilder
-from chronicle.reading import ChangedWhileRead, Limits, SourceBytes, read_source
 from chronicle.sql.sandbox import Tables
 from chronicle.storage.listing import SourceFile, key_text, list_sources
 

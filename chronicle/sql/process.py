@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
-from chronicle.console import write
+from chronicle.commandline.console import write
 from chronicle.errors import ChronicleError, UsageError
 from chronicle.sql.sandbox import Bounds, too_much_memory, too_much_time
 from chronicle.storage import s3config

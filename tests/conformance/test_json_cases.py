@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from chronicle import reading
 from chronicle.export import export
 from chronicle.ingest import ingest
+from chronicle.intake import reading
 from chronicle.layout import DatasetPaths
 from chronicle.options import ExportOptions, IngestOptions
 from chronicle.quarantine import Quarantine

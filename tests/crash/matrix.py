@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chronicle import intake
 from chronicle.errors import InputError, IntegrityError, NotFoundError
 from chronicle.events.vacuum import directories
 from chronicle.ingest import ingest
+from chronicle.intake import sources as intake
+from chronicle.intake.receipts import list_receipts
 from chronicle.layout import CURRENT, MANIFEST
 from chronicle.maintain import maintain
 from chronicle.options import IngestOptions, MaintainOptions
 from chronicle.quarantine import Quarantine
-from chronicle.receipts import list_receipts
 from chronicle.storage import files
 from chronicle.storyline.maintenance import generations
 from chronicle.storyline.store import StorylineLanceStore

@@ -352,7 +352,8 @@ def produce(spool: str, told: str, count: str, run: str = "0") -> int:
 
 
 def _carry_out(job: Job) -> int:
-    from chronicle import cli, command
+    from chronicle import cli
+    from chronicle.commandline import command
     from chronicle.storage import lease
 
     os.environ.update(job.environment)
@@ -390,13 +391,14 @@ def _import_all() -> None:
     import warnings
 
     warnings.filterwarnings("ignore", message="lance is not fork-safe")
-    verbs = "ingest rebuild materialize maintain drain retry receipts quarantine verify events.spool storage.s3 storage.lease"
+    verbs = "ingest rebuild materialize maintain drain retry quarantine verify"
+    below = "intake.receipts events.spool storage.s3 storage.lease"
     for name in (
         "s3fs",
         "pyarrow.compute",
         "chronicle.cli",
-        "chronicle.command",
-        *(f"chronicle.{verb}" for verb in verbs.split()),
+        "chronicle.commandline.command",
+        *(f"chronicle.{name}" for name in f"{verbs} {below}".split()),
     ):
         importlib.import_module(name)
     importlib.import_module("chronicle.storage.lanceio").lance()

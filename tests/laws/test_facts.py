@@ -21,7 +21,7 @@ from chronicle.errors import IntegrityError
 from chronicle.events import imported
 from chronicle.events.row import EventColumns, rows_of
 from chronicle.formats.cut import cut
-from chronicle.journal import one_line
+from chronicle.intake.journal import one_line
 from chronicle.projection.fold import DocumentFold
 from chronicle.projection.sources import wanted_documents
 from tests.lake import Lake

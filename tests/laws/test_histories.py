@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.formats.cut import cut
+from chronicle.intake.receipts import list_receipts, rebuild_receipts
 from chronicle.maintain import maintain
 from chronicle.options import MaintainOptions
-from chronicle.receipts import list_receipts, rebuild_receipts
 from tests.jsoncompare import same_json
 from tests.lake import Lake
 from tests.laws.contents import CONTENTS

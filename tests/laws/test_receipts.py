@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronicle import receipts
 from chronicle.events.imported import Prefix, SourceRef, Stat
+from chronicle.intake import receipts
+from chronicle.intake.receipts import Receipts
 from chronicle.layout import DatasetPaths
 from chronicle.projection.sources import SEEN, fold_all
-from chronicle.receipts import Receipts
 
 KEYS = [f"in/{number}" for number in range(4)]
 CONTENTS = [f"{number:032x}" for number in range(4)]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from chronicle.intake.receipts import list_receipts
 from chronicle.layout import TABLES, DatasetPaths
-from chronicle.receipts import list_receipts
 from chronicle.storyline.source import StorylineDataSource
 from tests.jsoncompare import same_json
 from tests.lake import tree

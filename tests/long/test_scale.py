@@ -18,10 +18,10 @@ from chronicle.events.log import RawEventLanceStore
 from chronicle.events.maintenance import INDEX_ROWS, INDEXED, index_name
 from chronicle.events.row import COLUMNS, SCHEMA
 from chronicle.facts import payloads
+from chronicle.intake.receipts import Receipts
 from chronicle.layout import DatasetPaths
 from chronicle.options import QueryOptions
 from chronicle.query import query
-from chronicle.receipts import Receipts
 from chronicle.rowdigest import RowDigest
 from tests import biglog, peer
 from tests.bench.measure import Turns, Used, run, timed

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from chronicle.ingest import ingest
+from chronicle.intake.receipts import list_receipts, rebuild_receipts
 from chronicle.layout import DatasetPaths
 from chronicle.materialize import materialize
 from chronicle.options import IngestOptions, MaterializeOptions, VerifyOptions
-from chronicle.receipts import list_receipts, rebuild_receipts
 from chronicle.stats import stats
 from chronicle.storage import files
 from chronicle.storyline.source import StorylineDataSource

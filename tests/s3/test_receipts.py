@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from chronicle import receipts
 from chronicle.errors import ConflictError
 from chronicle.events.imported import SourceRef, Stat
 from chronicle.ingest import ingest
+from chronicle.intake import receipts
+from chronicle.intake.receipts import Receipts, list_receipts, rebuild_receipts
 from chronicle.layout import DatasetPaths
 from chronicle.options import IngestOptions
-from chronicle.receipts import Receipts, list_receipts, rebuild_receipts
 from chronicle.storage import lanceio
 from tests.laws.contents import atif
 from tests.s3.conftest import Place

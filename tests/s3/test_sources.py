@@ -11,11 +11,11 @@ from chronicle.errors import NotFoundError, UsageError
 from chronicle.events.imported import Stat
 from chronicle.export import export
 from chronicle.ingest import ingest
+from chronicle.intake.reading import ChangedWhileRead, Limits, read_source
+from chronicle.intake.receipts import list_receipts
 from chronicle.layout import DatasetPaths
 from chronicle.options import ExportOptions, IngestOptions, VerifyOptions
 from chronicle.quarantine import Quarantine
-from chronicle.reading import ChangedWhileRead, Limits, read_source
-from chronicle.receipts import list_receipts
 from chronicle.reports import IngestReport
 from chronicle.storage.listing import Listing, file_at, list_sources
 from chronicle.verify import verify

@@ -11,10 +11,10 @@ import pytest
 
 from chronicle.drain import drain
 from chronicle.events.spool import EventSpool
+from chronicle.intake.receipts import list_receipts
 from chronicle.layout import DatasetPaths
 from chronicle.maintain import maintain
 from chronicle.options import DrainOptions, MaintainOptions, VerifyOptions
-from chronicle.receipts import list_receipts
 from chronicle.storage import files
 from chronicle.storage.listing import list_sources
 from chronicle.verify import verify

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import InputError, NotFoundError
-from chronicle.reading import Limits
+from chronicle.intake.reading import Limits
 from chronicle.sql.filetables import tables_of
 from infra import samples
 from tests.command import chronicle

@@ -311,8 +311,8 @@ def test_tables_may_come_from_elsewhere() -> None:
 
 
 def test_instants_finer_than_a_microsecond_are_printed(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    from chronicle.console import Console
-    from chronicle.rows import write_rows
+    from chronicle.commandline.console import Console
+    from chronicle.commandline.rows import write_rows
 
     nanos = [1_767_323_045_123_456_789, 1_767_323_045_250_000_000, 1_767_323_045_000_000_000, None]
     batch = pa.record_batch({"at": pa.array(nanos, pa.timestamp("ns", "UTC"))})

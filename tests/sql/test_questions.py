@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from chronicle.reading import Limits
+from chronicle.intake.reading import Limits
 from chronicle.sql.filetables import tables_of
 from chronicle.sql.sandbox import Bounds, Tables, run
 from infra import samples

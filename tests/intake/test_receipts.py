@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from chronicle import facts, receipts
+from chronicle import facts
 from chronicle.drain import drain
 from chronicle.errors import IntegrityError
 from chronicle.events.imported import SourceRef, Stat
 from chronicle.events.spool import EventSpool
 from chronicle.ingest import ingest
+from chronicle.intake import receipts
+from chronicle.intake.receipts import Receipts, list_receipts, rebuild_receipts
 from chronicle.maintain import maintain, stock
 from chronicle.options import DrainOptions, IngestOptions, MaintainOptions
-from chronicle.receipts import Receipts, list_receipts, rebuild_receipts
 from chronicle.storage import lanceio
 from tests.lake import Lake
 from tests.laws.contents import atif

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chronicle.asking import LIMIT, ROW_FORMAT
-from chronicle.command import Call
+from chronicle.commandline.asking import LIMIT, ROW_FORMAT
+from chronicle.commandline.command import Call
 
 if TYPE_CHECKING:
     from chronicle.reports import Report
@@ -84,9 +84,9 @@ def find(call: Call, text: str, words: bool, limit: int | None, format: str | No
     An id of a document, session, run, tool call or event, or a source key; else all cells of messages, reasoning,
     observations and arguments that hold the words. One row for each place.
     """
+    from chronicle.commandline.rows import check_place, write_rows
     from chronicle.find import find as run
     from chronicle.options import FindOptions
-    from chronicle.rows import check_place, write_rows
 
     shown = format or ("table" if call.console.for_people else "jsonl")
     check_place(shown)

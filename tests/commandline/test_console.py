@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from chronicle.console import Console, verified
+from chronicle.commandline.console import Console, verified
 from chronicle.reports import (
     Difference,
     IngestReport,
@@ -22,7 +22,7 @@ from chronicle.reports import (
 )
 from chronicle.stats import DatasetSummary, LakeReport, StatsReport
 from tests.command import Outcome
-from tests.test_command import call_of
+from tests.commandline.test_command import call_of
 
 
 def drawn(report: Report, monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> list[str]:

@@ -15,14 +15,14 @@ from chronicle.events import imported
 from chronicle.events.imported import Extent, ImportContext, Prefix, SourceRef, Stat
 from chronicle.formats.cut import cut
 from chronicle.formats.document import CutDocument, CutSource
-from chronicle.journal import JOURNAL_KIND, put_journal
+from chronicle.intake.journal import JOURNAL_KIND, put_journal
+from chronicle.intake.reading import TOO_LARGE, SourceBytes, UnreadableSource, stat_of, unopened_id
+from chronicle.intake.receipts import Receipts, open_receipts
+from chronicle.intake.sink import FactSink
 from chronicle.options import IngestOptions
 from chronicle.projection.sources import JOURNAL, KnownSource, Receipt
 from chronicle.quarantine import Entry, Quarantine, entry_id
-from chronicle.reading import TOO_LARGE, SourceBytes, UnreadableSource, stat_of, unopened_id
-from chronicle.receipts import Receipts, open_receipts
 from chronicle.reports import IngestReport
-from chronicle.sink import FactSink
 from chronicle.storage.listing import SourceFile
 
 

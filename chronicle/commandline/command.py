@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from chronicle.console import Console, abandon_stdout, say, write
+from chronicle.commandline.console import Console, abandon_stdout, say, write
 from chronicle.errors import ChronicleError, ConfigError, StorageError, UsageError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from chronicle.console import Console, Lines, write
+from chronicle.commandline.console import Console, Lines, write
 from chronicle.errors import UsageError
 
 if TYPE_CHECKING:

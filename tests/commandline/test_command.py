@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from chronicle import errors, reports
-from chronicle.command import Call, Verbs, verb
-from chronicle.console import printable
+from chronicle.commandline.command import Call, Verbs, verb
+from chronicle.commandline.console import printable
 from tests.command import Outcome, chronicle
 from tests.laws.contents import atif
 
@@ -176,7 +176,7 @@ def test_printable_keeps_text() -> None:
 
 
 def test_an_interrupt_while_the_command_is_being_imported(tmp_path: Path) -> None:
-    with (Path(__file__).parents[1] / "pyproject.toml").open("rb") as file:
+    with (Path(__file__).parents[2] / "pyproject.toml").open("rb") as file:
         module, _, function = tomllib.load(file)["project"]["scripts"]["chronicle"].partition(":")
     script = f"""
 import subprocess

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from chronicle.command import Call, Count, Seconds
+from chronicle.commandline.command import Call, Count, Seconds
 from chronicle.errors import UsageError
 
 LIMIT = click.Option(["--limit"], type=Count(min=0), metavar="N", help="At most this many.")
@@ -41,9 +41,9 @@ def query(
     One SELECT over runs, steps and tool_calls; over a whole lake (no --dataset, or an empty one) they have a column
     `dataset`. With --from they are made of files, without a lake.
     """
+    from chronicle.commandline.rows import check_place
     from chronicle.options import QueryOptions
     from chronicle.query import print_rows
-    from chronicle.rows import check_place
 
     shown = format or ("table" if call.console.for_people else "jsonl")
     check_place(shown)
