@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chronicle.events.log import LogSnapshot
 
 ROW_COLUMNS = ["kind", "trace_id", "payload_json"]
-_ROWS_A_TAKE = 2_500
+_ROWS_A_TAKE = 5_000
 
 Row = tuple[int, str, str, bytes]
 """(row number, kind, trace_id, payload_json)."""

@@ -28,7 +28,7 @@ def _laid_out(fields: Iterable[str]) -> bytes:
 
 
 def _hash(data: bytes) -> str:
-    return blake3(data).hexdigest()[:ID_LENGTH]
+    return blake3(data).hexdigest(length=ID_LENGTH // 2)
 
 
 def digest(data: bytes) -> str:

@@ -152,6 +152,8 @@ class ImportContext(NamedTuple):
     attempt: str
     now_ms: int
     forced: bool
+    digest: str = ""
+    """BLAKE3 hex digest of the bytes that are cut, where somebody has it already."""
 
 
 class Extent(NamedTuple):
@@ -336,7 +338,8 @@ class _Writer:
             self._part(number, part, source[at : part.start])
             at = part.end
         value = source[document.start : document.end]
-        close = DocumentRef(id=self.id, copy=self.copy, parts=len(document.parts), size=len(value), digest=identity.digest(value))
+        digest = (len(value) == len(source) and self._context.digest) or identity.digest(value)
+        close = DocumentRef(id=self.id, copy=self.copy, parts=len(document.parts), size=len(value), digest=digest)
         wire = wire_json(source[at : document.end] + tail)
         self._put("document.closed", len(document.parts) + 1, now, (_json(close), b',"wire":', wire))
 

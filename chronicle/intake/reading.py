@@ -47,6 +47,8 @@ class SourceBytes:
     """Decompressed; the same object as `raw` where it was plain."""
     stat: Stat
     source_id: str
+    digest: str = ""
+    """BLAKE3 hex digest of `data`; blank where `data` is a part of the source only."""
 
 
 class UnreadableSource(InputError):
@@ -110,7 +112,8 @@ def unpack(raw: bytes, stat: Stat, limits: Limits) -> SourceBytes:
             data = raw
     except InputError as error:
         raise UnreadableSource(error, raw=raw, stat=stat, source_id=identity.source_id(raw)) from error
-    return SourceBytes(raw=raw, data=data, stat=stat, source_id=identity.source_id(data))
+    digest = identity.digest(data)
+    return SourceBytes(raw=raw, data=data, stat=stat, source_id=digest[: identity.ID_LENGTH], digest=digest)
 
 
 def _read_object(file: SourceFile, limits: Limits) -> SourceBytes:

@@ -127,7 +127,9 @@ class Intake:
 
     def _store_documents(self, source: Source, found: CutSource, prefix: Prefix | None) -> None:
         context = self.context(source)
-        data = source.read.data[prefix.size :] if prefix else source.read.data
+        data = source.read.data
+        if prefix is not None:
+            context, data = context._replace(digest=""), data[prefix.size :]
         imported.put_opened(self.sink, context, found, prefix)
         events = 2
         for index, document in enumerate(found.documents):
@@ -135,7 +137,7 @@ class Intake:
             if document.fault or document.invalid:
                 self._set_member_aside(source, found, document, data)
         documents = (prefix.documents if prefix else 0) + len(found.documents)
-        extent = Extent(documents, len(source.read.data), identity.digest(source.read.data))
+        extent = Extent(documents, len(source.read.data), source.read.digest)
         ref = imported.put_closed(self.sink, context, found, prefix, extent)
         if prefix is not None:
             self.report.continued += 1
@@ -150,7 +152,7 @@ class Intake:
         journal = put_journal(self.sink, data, source.read.source_id, context.now_ms)
         for document in journal.rejected:
             self._set_member_aside(source, found, document, data)
-        extent = Extent(0, len(data), identity.digest(data))
+        extent = Extent(0, len(data), source.read.digest)
         ref = imported.put_closed(self.sink, context, found, None, extent)
         for kind, told in journal.sources:
             self.receipts.apply(kind, told)
@@ -192,6 +194,7 @@ class Intake:
             attempt=secrets.token_hex(16),
             now_ms=time.time_ns() // 1_000_000,
             forced=self.options.format is not None,
+            digest=source.read.digest,
         )
 
     def _set_aside(self, source: Source, error: InputError) -> None:
