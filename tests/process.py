@@ -47,8 +47,8 @@ def environment(**more: object) -> dict[str, str]:
 
 @contextmanager
 def default_signals() -> Iterator[None]:
-    """Let children that start in here listen to SIGINT and SIGTERM, also where a script started the tests with `&`."""
-    ignored = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is signal.SIG_IGN]
+    """Let children that start in here listen to signals, also where a script started the tests with `&` or nohup."""
+    ignored = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_IGN]
     for number in ignored:
         signal.signal(number, signal.SIG_DFL)
     try:
