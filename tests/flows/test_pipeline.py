@@ -119,6 +119,25 @@ def test_failed_derived_step_fails_its_subflow_only(prefect_api: str, exports: P
     assert report.materialize.written > 0
 
 
+def test_only_the_pipeline_has_a_heartbeat(monkeypatch: pytest.MonkeyPatch, exports: Path, tmp_path: Path) -> None:
+    from prefect.settings import get_current_settings
+
+    from flows import pipeline
+
+    class Met(Exception):
+        pass
+
+    def step(given: PipelineOptions) -> None:
+        raise Met(get_current_settings().flows.heartbeat_frequency)
+
+    before = get_current_settings().flows.heartbeat_frequency
+    monkeypatch.setattr(pipeline, "ingest", step)
+    with pytest.raises(Met) as met:
+        pipeline.carry_out(options(tmp_path / "lake", exports), PipelineReport(dataset="d", run_id="r", dry_run=False))
+    assert met.value.args == (None,)
+    assert get_current_settings().flows.heartbeat_frequency == before is not None
+
+
 def test_run_that_meets_another_one_skips(prefect_api: str, exports: Path, tmp_path: Path) -> None:
     from flows.pipeline import pipeline
 
