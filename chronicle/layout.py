@@ -105,12 +105,11 @@ class DatasetPaths:
 
 def remedy(path: str) -> str:
     """What to do about data at a path that does not read: facts can only be restored, everything else be made again."""
-    if "/events.lance" in path:
-        return "restore the files of this dataset"
-    if "/receipts.lance" in path:
-        return "make them anew from facts with `chronicle receipts rebuild`"
-    if "/storyline/" in path:
-        return "make the tables anew with `chronicle rebuild --full`"
+    if "/events.lance" not in path:
+        if "/receipts.lance" in path:
+            return "make them anew from facts with `chronicle receipts rebuild`"
+        if "/storyline/" in path:
+            return "make the tables anew with `chronicle rebuild --full`"
     return "restore the files of this dataset"
 
 

@@ -18,6 +18,7 @@ from chronicle.options import ExportOptions, IngestOptions, MaterializeOptions, 
 from chronicle.rebuild import rebuild
 from chronicle.reports import IngestReport, RebuildReport
 from chronicle.storyline.source import StorylineDataSource
+from tests.laws.contents import atif
 
 ORDER = {
     "runs": ("storage_ordinal", "document_id"),
@@ -36,6 +37,16 @@ class Lake:
         self.paths = DatasetPaths(str(root / "lake"), dataset)
         self._clock = 1_700_000_000
         self._written = 0.0
+
+    @classmethod
+    def of_two(cls, root: Path) -> Lake:
+        """One with two stories of three turns, `a` and `b`, in facts and tables."""
+        lake = cls(root)
+        for name in ("a", "b"):
+            lake.put(f"{name}.json", atif(name, 3))
+        lake.ingest()
+        lake.rebuild()
+        return lake
 
     @property
     def store(self) -> RawEventLanceStore:

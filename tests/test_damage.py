@@ -24,12 +24,7 @@ from tests.laws.contents import atif
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    lake = Lake(tmp_path)
-    for name in ("a", "b"):
-        lake.put(f"{name}.json", atif(name, 3))
-    lake.ingest()
-    lake.rebuild()
-    return lake
+    return Lake.of_two(tmp_path)
 
 
 def _generations(root: Path) -> None:

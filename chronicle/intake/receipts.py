@@ -17,7 +17,7 @@ from chronicle.errors import ConflictError, IntegrityError, NotFoundError
 from chronicle.events import mark as marks
 from chronicle.events.imported import SourceRef, Stat
 from chronicle.events.mark import LogMark
-from chronicle.layout import DatasetPaths
+from chronicle.layout import DatasetPaths, remedy
 from chronicle.projection.sources import SEEN, KnownSource, Receipt, SourceFold
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class _Stored:
         except (IntegrityError, msgspec.MsgspecError, KeyError) as error:
             raise IntegrityError(
                 f"the receipts at {self._path} are damaged: {error}",
-                hint="make them anew from facts with `chronicle receipts rebuild`",
+                hint=remedy(self._path),
                 path=self._path,
             ) from error
 

@@ -122,12 +122,22 @@ class Forks:
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
             listener.bind(f"{folder}/jobs")
             listener.listen()
+            listener.settimeout(1)
             arguments = [sys.executable, "-m", "tests.crash.points", f"{folder}/jobs", str(count)]
             with default_signals():
                 self._process = subprocess.Popen(arguments, env=environment(LANCE_LOG="error"), cwd=REPOSITORY)
-            self._connections = [listener.accept()[0] for _ in range(count)]
+            self._connections = [self._accepted(listener) for _ in range(count)]
         for connection in self._connections:
             self._free.put(connection.makefile("rw"))
+
+    def _accepted(self, listener: socket.socket) -> socket.socket:
+        """The next process that is ready. Fails as soon as none can be."""
+        while self._process.poll() is None:
+            with suppress(TimeoutError):
+                connection, _ = listener.accept()
+                connection.settimeout(None)
+                return connection
+        raise RuntimeError("the process that others are made of did not start: what it said stands above")
 
     def close(self) -> None:
         """End them."""

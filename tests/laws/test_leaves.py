@@ -13,6 +13,7 @@ import pytest
 from chronicle.errors import InputError
 from chronicle.formats import hub
 from chronicle.formats.cut import cut
+from chronicle.formats.document import CutSource
 from chronicle.layout import TABLES
 from chronicle.projection.tables import TableBuilder
 from chronicle.projection.tables import stories as table_stories
@@ -61,25 +62,34 @@ def stories(data: bytes, format: str) -> bytes:
     return msgspec.msgpack.encode(made)
 
 
+def chosen(data: bytes, found: CutSource, dice: random.Random, most: int) -> Iterator[tuple[int, Any, list[Path]]]:
+    """(locator, value, places of leaves, at most so many) of each document that a strict reader takes."""
+    for document in found.documents:
+        try:
+            value = json.loads(data[document.start : document.end])
+        except ValueError:
+            continue
+        paths = list(leaves(value))
+        yield document.locator, value, paths if len(paths) <= most else dice.sample(paths, most)
+
+
 def ignored(data: bytes, dice: random.Random, most: int) -> tuple[int, list[str]]:
     """(leaves that were changed, those of them that made no difference) of a file, at most so many of each document."""
     found = cut(data)
     tried, silent = 0, []
-    for document in found.documents:
+    for locator, value, paths in chosen(data, found, dice, most):
         try:
-            value = json.loads(data[document.start : document.end])
             before = stories(json.dumps(value).encode(), found.format or "")
-        except (InputError, ValueError):
+        except InputError:
             continue
-        paths = list(leaves(value))
-        for path in paths if len(paths) <= most else dice.sample(paths, most):
+        for path in paths:
             tried += 1
             try:
                 after = stories(json.dumps(changed(value, path)).encode(), found.format or "")
             except InputError:  # it is missed, then
                 continue
             if after == before:
-                silent.append(f"document {document.locator}: {'/'.join(map(str, path))}")
+                silent.append(f"document {locator}: {'/'.join(map(str, path))}")
     return tried, silent
 
 
@@ -100,21 +110,16 @@ def lost(data: bytes, dice: random.Random, most: int) -> tuple[int, list[str]]:
     """(leaves that were changed, those that did not come out of the tables as they were changed), at most so many a document."""
     found = cut(data)
     tried, missing = 0, []
-    for document in found.documents:
-        try:
-            value = json.loads(data[document.start : document.end])
-            paths = list(leaves(value))
-            for path in paths if len(paths) <= most else dice.sample(paths, most):
-                text = json.dumps(changed(value, path)).encode()
-                try:
-                    out = through_tables(text, found.format or "")
-                except InputError:
-                    continue
-                tried += 1
-                if same_json(text, out) is not None or same_json(json.dumps(value).encode(), out) is None:
-                    missing.append(f"document {document.locator}: {'/'.join(map(str, path))}")
-        except ValueError:
-            continue
+    for locator, value, paths in chosen(data, found, dice, most):
+        for path in paths:
+            text = json.dumps(changed(value, path)).encode()
+            try:
+                out = through_tables(text, found.format or "")
+            except InputError:
+                continue
+            tried += 1
+            if same_json(text, out) is not None or same_json(json.dumps(value).encode(), out) is None:
+                missing.append(f"document {locator}: {'/'.join(map(str, path))}")
     return tried, missing
 
 

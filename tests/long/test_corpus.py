@@ -7,6 +7,7 @@ import random
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,18 +187,24 @@ def test_json_lines_give_equal_values(run: Taken, found: dict[str, Any], tmp_pat
     found["json_lines_atif"] = {"documents": len(lines), "different": 0}
 
 
+def leaves_of_all(format: str, look: Callable[[bytes, random.Random, int], tuple[int, list[str]]], most: int) -> int:
+    """How many leaves of all files of a format were changed, so many a document; `look` found nothing to say of any."""
+    dice = random.Random(SEED)
+    tried, wrong = 0, {}
+    for name, data in sorted(files().items()):
+        if name.startswith(f"{format}/") and name not in REFUSED:
+            count, said = look(data, dice, most if len(data) < 1 << 20 else 1)
+            tried += count
+            if said:
+                wrong[name] = said
+    assert wrong == {}
+    return tried
+
+
 @pytest.mark.parametrize("format", PARTS)
 def test_no_leaf_is_ignored(format: str, found: dict[str, Any]) -> None:
     """One changed leaf of a source changes the Storyline or the residual (design 11)."""
-    dice = random.Random(SEED)
-    tried, silent = 0, {}
-    for name, data in sorted(files().items()):
-        if name.startswith(f"{format}/") and name not in REFUSED:
-            count, ignored = test_leaves.ignored(data, dice, most=40 if len(data) < 1 << 20 else 1)
-            tried += count
-            if ignored:
-                silent[name] = ignored
-    assert silent == {}
+    tried = leaves_of_all(format, test_leaves.ignored, most=40)
     assert tried > 500
     found[f"leaves_{format}"] = {"changed": tried, "ignored": 0}
 
@@ -205,15 +212,7 @@ def test_no_leaf_is_ignored(format: str, found: dict[str, Any]) -> None:
 @pytest.mark.parametrize("format", PARTS)
 def test_a_changed_leaf_comes_out_of_the_tables(format: str, found: dict[str, Any]) -> None:
     """The tables give back the changed document, which `verify` would then tell from the one before."""
-    dice = random.Random(SEED)
-    tried, missing = 0, {}
-    for name, data in sorted(files().items()):
-        if name.startswith(f"{format}/") and name not in REFUSED:
-            count, lost = test_leaves.lost(data, dice, most=12 if len(data) < 1 << 20 else 1)
-            tried += count
-            if lost:
-                missing[name] = lost
-    assert missing == {}
+    tried = leaves_of_all(format, test_leaves.lost, most=12)
     assert tried > 150
     found[f"leaves_through_tables_{format}"] = {"changed": tried, "lost": 0}
 

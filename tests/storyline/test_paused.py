@@ -22,11 +22,7 @@ from tests.stopped import COMMAND, COMMIT, stopped, wake
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Tables that are behind: one story has changed, one is new."""
-    lake = Lake(tmp_path)
-    for name in ("a", "b"):
-        lake.put(f"{name}.json", atif(name, 3))
-    lake.ingest()
-    lake.rebuild()
+    lake = Lake.of_two(tmp_path)
     lake.put("a.json", atif("a", 5))
     lake.put("c.json", atif("c", 3))
     lake.ingest()
