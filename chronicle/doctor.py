@@ -11,7 +11,7 @@ import msgspec
 from chronicle.reports import Report
 from chronicle.storage import checks
 
-LIBRARIES = ("chronicle", "pylance", "pyarrow", "duckdb", "msgspec", "prefect", "fsspec", "s3fs", "aiobotocore", "botocore")
+LIBRARIES = ("chronicle", "pylance", "pyarrow", "duckdb", "msgspec", "prefect", "botocore")
 
 
 class Finding(msgspec.Struct, kw_only=True):

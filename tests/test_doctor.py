@@ -61,5 +61,5 @@ def test_an_object_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -
 
 def test_versions_are_told(tmp_path: Path) -> None:
     versions = chronicle("doctor", "--lake", tmp_path, "--json").json["versions"]
-    assert {"python", "chronicle", "pylance", "s3fs"} <= versions.keys()
+    assert {"python", "chronicle", "pylance", "botocore"} <= versions.keys()
     assert "missing" not in versions.values()

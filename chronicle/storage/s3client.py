@@ -1,16 +1,17 @@
-"""Requests to an object store, through s3fs: one call, its answer, its errors said in one way, bounded retries.
+"""Requests to an object store, through botocore: one call, its answer, its errors said in one way, bounded retries.
 
-s3fs gives session, credentials and the loop its requests run on. Its retries and its listing cache are off: a retry that
-nobody sees turns a writer's own win into a loss, and a cached listing hides what arrived since (bug reports D44).
+botocore gives session, credentials and signatures. Its retries are off: one that nobody sees turns a writer's own win into a
+loss. Listings are always the store's of this moment: a cached one hides what arrived since (bug reports D44).
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
+import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -24,9 +25,8 @@ from chronicle.storage.s3errors import S3Error, failure_of
 ATTEMPTS = 6
 PATIENCE_SECONDS = 60.0
 """No new attempt begins after so long."""
-CONNECT_SECONDS = 5.0
-READ_SECONDS = 30.0
 LANCE_RETRIES = 6
+LANCE_CONNECT_SECONDS = 5
 DELETES_A_REQUEST = 1000
 NONCE = "chronicle-write"
 """Name of the user metadata that says which write made an object."""
@@ -62,7 +62,9 @@ class Client:
 
     def __init__(self, chosen: S3Options) -> None:
         self.options = chosen
-        self._fs = _filesystem(chosen)
+        self._region = _region(chosen)
+        self._made: Any = None
+        self._making = threading.Lock()
 
     @property
     def endpoint(self) -> str:
@@ -73,14 +75,10 @@ class Client:
         """An object's bytes (or the first of them) and what the very same answer says about it."""
         extra = {} if first_bytes is None else {"Range": f"bytes=0-{first_bytes - 1}"}
 
-        async def work(s3: Any) -> tuple[bytes, Head]:
-            answer = await s3.get_object(Bucket=bucket, Key=key, **extra)
-            async with answer["Body"] as body:
-                data = await body.read()
-            head = _head(answer)
-            if len(data) != head.size:
-                raise asyncio.IncompleteReadError(data, head.size)
-            return data, head
+        def work(s3: Any) -> tuple[bytes, Head]:
+            answer = s3.get_object(Bucket=bucket, Key=key, **extra)
+            with closing(answer["Body"]) as body:
+                return body.read(), _head(answer)
 
         return self.patiently(lambda: self.once(work))
 
@@ -167,17 +165,10 @@ class Client:
 
         return self.patiently(request)
 
-    def once(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
+    def once(self, work: Callable[[Any], Result]) -> Result:
         """Run one request and return its answer. Raises S3Error, ConfigError for options that cannot work."""
-        from fsspec.asyn import sync
-
-        fs = self._fs
-
-        async def run() -> Result:
-            return await work(await fs.set_session())
-
         try:
-            answer: Result = sync(fs.loop, run)
+            return work(self._s3())
         except ChronicleError:
             raise
         except Exception as error:
@@ -185,7 +176,15 @@ class Client:
             if failure is None:
                 raise
             raise failure from error
-        return answer
+
+    def _s3(self) -> Any:
+        """The client of the library, made at the first request, once for all threads."""
+        if self._made is None:
+            from chronicle.storage import s3session
+
+            with self._making:
+                self._made = self._made or s3session.client(self.options, self._region)
+        return self._made
 
     def patiently(self, request: Callable[[], Result]) -> Result:
         """Send a request again while that may help, with growing pauses, ATTEMPTS times at most."""
@@ -241,7 +240,7 @@ def lance_options(chosen: S3Options | None = None) -> dict[str, str]:
         "client_max_retries": str(LANCE_RETRIES),
         "client_retry_timeout": str(int(PATIENCE_SECONDS)),
         "timeout": f"{int(PATIENCE_SECONDS)}s",
-        "connect_timeout": f"{int(CONNECT_SECONDS)}s",
+        "connect_timeout": f"{LANCE_CONNECT_SECONDS}s",
     }
     if chosen.endpoint:
         found["aws_endpoint"] = chosen.endpoint
@@ -283,49 +282,9 @@ def _region(chosen: S3Options) -> str:
 
 @lru_cache(maxsize=4)
 def _session(profile: str | None) -> Any:
-    import botocore.session
+    from chronicle.storage import s3session
 
-    return botocore.session.Session(profile=profile)
-
-
-def _filesystem(chosen: S3Options) -> Any:
-    import s3fs
-
-    return s3fs.S3FileSystem(
-        anon=chosen.anonymous,
-        key=chosen.key,
-        secret=chosen.secret,
-        token=chosen.token,
-        endpoint_url=chosen.endpoint,
-        use_listings_cache=False,
-        skip_instance_cache=True,
-        client_kwargs={"region_name": _region(chosen)},
-        config_kwargs={
-            "retries": {"total_max_attempts": 1},
-            "connect_timeout": CONNECT_SECONDS,
-            "read_timeout": READ_SECONDS,
-            "max_pool_connections": 32,
-            "http_session_cls": _one_try(),
-            "s3": {"addressing_style": "path" if chosen.endpoint else "auto"},
-            # Stores that are not AWS know these checksums only in part.
-            "request_checksum_calculation": "when_required",
-            "response_checksum_validation": "when_required",
-        },
-        **({"profile": chosen.profile} if chosen.profile and not chosen.key else {}),
-    )
-
-
-def _one_try() -> Any:
-    """Sessions that send a request once. aiohttp would send a write again, unseen, when a kept connection breaks."""
-    from aiobotocore.httpsession import AIOHTTPSession
-
-    class OneTry(AIOHTTPSession):  # type: ignore[misc]
-        async def _get_session(self, proxy_url: Any) -> Any:
-            session = await super()._get_session(proxy_url)
-            session._retry_connection = False
-            return session
-
-    return OneTry
+    return s3session.session(profile)
 
 
 def _head(answer: dict[str, Any]) -> Head:

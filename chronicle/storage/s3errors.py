@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Literal
 
 from chronicle.errors import ChronicleError, ConfigError, NotFoundError, StorageError
@@ -54,20 +53,32 @@ def translated(error: S3Error, bucket: str, key: str) -> ChronicleError:
 
 def failure_of(error: Exception) -> S3Error | ChronicleError | None:
     """What a library raised, as ours; None where it is no failure of a request."""
-    import aiohttp
     import botocore.exceptions as boto
+    import urllib3.exceptions as http
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, boto.ClientError):
         return _answered(error.response)
     if isinstance(error, boto.EndpointConnectionError | boto.ConnectTimeoutError | boto.ProxyConnectionError):
         return S3Error("unreached", type(error).__name__, 0, f"no connection: {error}")
-    broken = boto.HTTPClientError | boto.ResponseStreamingError | boto.IncompleteReadError | ResponseParserError
-    if isinstance(error, broken | aiohttp.ClientError | asyncio.IncompleteReadError | TimeoutError | ConnectionError):
+    if isinstance(error, boto.SSLError) and _is_of_settings(error):
+        return ConfigError(f"object store: {error}", hint="check the endpoint and its certificate with `chronicle doctor`")
+    broken = boto.HTTPClientError | boto.SSLError | boto.IncompleteReadError | ResponseParserError
+    if isinstance(error, broken | http.HTTPError | TimeoutError | ConnectionError):
         return S3Error("cut", type(error).__name__, 0, f"the connection broke: {error}")
     if isinstance(error, boto.BotoCoreError) or (isinstance(error, ValueError) and "endpoint" in str(error)):
         return ConfigError(f"object store: {error}", hint="check keys, profile and endpoint with `chronicle doctor`")
     return None
+
+
+def _is_of_settings(error: Any) -> bool:
+    """Whether TLS will never work here: a certificate that is not trusted, or a server that does not speak it.
+
+    Anything else may have come after a request was sent.
+    """
+    told = error.kwargs["error"]
+    cause = told.args[0] if told.args else told
+    return isinstance(cause, ValueError) or getattr(cause, "reason", "") == "WRONG_VERSION_NUMBER"  # certificates: ValueError
 
 
 def _answered(answer: dict[str, Any]) -> S3Error:

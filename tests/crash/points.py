@@ -394,7 +394,7 @@ def _import_all() -> None:
     verbs = "ingest rebuild materialize maintain drain retry quarantine verify"
     below = "intake.receipts events.spool storage.s3 storage.lease"
     for name in (
-        "s3fs",
+        "chronicle.storage.s3session",
         "pyarrow.compute",
         "chronicle.cli",
         "chronicle.commandline.command",
@@ -411,8 +411,8 @@ def _read_models() -> None:
     loaders.JSONFileLoader.load_file = lru_cache(maxsize=64)(loaders.JSONFileLoader.load_file)
     loaders.JSONFileLoader.__eq__ = lambda one, other: isinstance(other, type(one))
     loaders.JSONFileLoader.__hash__ = lambda one: 0
-    session = importlib.import_module("botocore.session").Session()
-    session.create_client("s3", region_name="us-east-1", aws_access_key_id="-", aws_secret_access_key="-")
+    s3session, s3config = (importlib.import_module(f"chronicle.storage.{name}") for name in ("s3session", "s3config"))
+    s3session.client(s3config.S3Options(key="-", secret="-"), "us-east-1")
 
 
 def serve(path: str, count: int) -> None:

@@ -18,7 +18,7 @@ from tests.s3.server import BUCKET
 
 INCREMENT = """
 import os, random, sys
-import s3fs  # once, before the processes part
+import chronicle.storage.s3session  # once, before the processes part
 from chronicle.storage.objects import atomic_object, update
 def more(data):
     return str(int(data or b"0") + 1).encode(), None
