@@ -6,11 +6,14 @@ Layer first, so that lifecycle rules and permissions can be set by prefix.
 from __future__ import annotations
 
 import re
+import string
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from chronicle.errors import IntegrityError, UsageError
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
+_SAFE = (string.ascii_letters + string.digits + "._-").encode()
 
 MANIFEST = "_manifest.json"
 MANIFEST_LOCK = "_manifest.lock"
@@ -22,6 +25,17 @@ TABLES = ("runs", "steps", "tool_calls")
 def is_safe_segment(name: str) -> bool:
     """Whether a name may become one path segment: `[A-Za-z0-9._-]{1,128}`, never `.` or `..`."""
     return bool(_SEGMENT.match(name)) and name not in {".", ".."}
+
+
+def are_safe_segments(names: Collection[str]) -> bool:
+    """`is_safe_segment` of all of them, in a fraction of the time where they are many."""
+    if not names:
+        return True
+    lengths = list(map(len, names))
+    if not 0 < min(lengths) <= max(lengths) <= 128 or "." in names or ".." in names:
+        return False
+    text = "".join(names)
+    return text.isascii() and not text.encode().translate(None, _SAFE)
 
 
 def check_id(name: str, what: str) -> str:

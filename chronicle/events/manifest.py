@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from chronicle.errors import ConfigError, EpochAlreadyOwned, IntegrityError, PublicationChanged, StaleFence
-from chronicle.layout import check_id, is_safe_segment
+from chronicle.layout import are_safe_segments, check_id
 
 MAX_COUNT = 2**63 - 1
 MAX_LEVEL = 255
@@ -22,12 +25,12 @@ LONG = 1000
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """One visible segment: `rows` rows at exactly this Lance `version`."""
+    """One visible segment: `rows` rows at exactly this Lance `version`. The bounds are checked where it is read."""
 
     id: str
-    version: int
-    rows: int
-    level: int
+    version: Annotated[int, Meta(gt=0, le=MAX_COUNT)]
+    rows: Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+    level: Annotated[int, Meta(ge=0, le=MAX_LEVEL)]
     sealed: bool
 
 
@@ -78,25 +81,24 @@ def decode(data: bytes) -> Manifest:
 
 
 def check(manifest: Manifest) -> None:
-    """Raise IntegrityError where a manifest contradicts itself or names what must not become a path."""
+    """Raise IntegrityError where a manifest, as it was read, contradicts itself or names what must not become a path."""
     counts = (manifest.revision, manifest.fact_version, manifest.fact_rows)
     _require(all(0 <= n <= MAX_COUNT for n in counts), "a count is negative or too large")
     writer = manifest.active_writer
     _require(0 < writer.epoch <= MAX_COUNT, "active_writer.epoch must be over 0")
     _require(bool(writer.writer_id.strip()), "active_writer.writer_id is blank")
-    for segment in manifest.segments:
-        _check_segment(segment)
-    if len({segment.id for segment in manifest.segments}) < len(manifest.segments):
-        counts_of = Counter(segment.id for segment in manifest.segments)
-        raise IntegrityError(f"event manifest: segment {counts_of.most_common(1)[0][0]!r} is named twice", hint=_HINT)
-    total = sum(segment.rows for segment in manifest.segments)
+    ids = [segment.id for segment in manifest.segments]
+    unique = set(ids)
+    if not are_safe_segments(unique):  # one question: a log may have ten thousand
+        for each in ids:
+            check_id(each, "segment id of the event manifest")
+    if len(unique) < len(ids):
+        raise IntegrityError(f"event manifest: segment {Counter(ids).most_common(1)[0][0]!r} is named twice", hint=_HINT)
+    total = sum([segment.rows for segment in manifest.segments])
     _require(manifest.fact_rows == total, f"fact_rows is {manifest.fact_rows}, its segments hold {total}")
 
 
 def _check_segment(segment: Segment) -> None:
-    in_range = 0 < segment.version <= MAX_COUNT and 0 <= segment.rows <= MAX_COUNT and 0 <= segment.level <= MAX_LEVEL
-    if in_range and is_safe_segment(segment.id):
-        return  # one question: a log may have ten thousand
     check_id(segment.id, "segment id of the event manifest")
     _require(0 < segment.version <= MAX_COUNT, f"segment {segment.id!r}: version must be over 0")
     _require(0 <= segment.rows <= MAX_COUNT, f"segment {segment.id!r}: rows is negative or too large")
@@ -121,6 +123,8 @@ def fence_of(manifest: Manifest) -> EventWriterFence:
 
 def end_of(manifest: Manifest, segment: Segment) -> int:
     """Rows of the log up to the end of a segment that it shows."""
+    if segment == manifest.segments[-1]:
+        return manifest.fact_rows
     return sum(each.rows for each in manifest.segments[: manifest.segments.index(segment) + 1])
 
 
@@ -147,7 +151,7 @@ def activate(manifest: Manifest | None, writer_id: str, requested: EventWriterFe
         manifest,
         revision=manifest.revision + 1,
         active_writer=ActiveWriter(fence.epoch, fence.writer_id),
-        segments=tuple(sealed(segment) for segment in manifest.segments),
+        segments=_all_sealed(manifest.segments),
     )
 
 
@@ -242,7 +246,8 @@ def _require_active(manifest: Manifest, fence: EventWriterFence) -> None:
 
 
 def _place(manifest: Manifest, segment_id: str) -> int | None:
-    return next((at for at, segment in enumerate(manifest.segments) if segment.id == segment_id), None)
+    ids = [segment.id for segment in manifest.segments]
+    return ids.index(segment_id) if segment_id in ids else None
 
 
 def sealed(segment: Segment) -> Segment:
@@ -250,8 +255,12 @@ def sealed(segment: Segment) -> Segment:
     return segment if segment.sealed else msgspec.structs.replace(segment, sealed=True)
 
 
+def _all_sealed(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    return segments if all(map(attrgetter("sealed"), segments)) else tuple(map(sealed, segments))
+
+
 def _shown(manifest: Manifest, segments: tuple[Segment, ...]) -> Manifest:
-    rows = sum(segment.rows for segment in segments)
+    rows = sum([segment.rows for segment in segments])
     return msgspec.structs.replace(
         manifest,
         revision=manifest.revision + 1,

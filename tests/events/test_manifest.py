@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from chronicle.errors import ConfigError, ConflictError, EpochAlreadyOwned, IntegrityError, PublicationChanged, StaleFence
 from chronicle.events import manifest as m
 from chronicle.events.manifest import ActiveWriter, EventWriterFence, Manifest, Segment
+from chronicle.layout import are_safe_segments, is_safe_segment
 
 
 def segment(name, rows=1, *, version=1, level=0, sealed=True):
@@ -294,3 +295,18 @@ def test_any_sequence_keeps_the_rules(steps):
             if act not in {"activate", "request"}:
                 assert fence == m.fence_of(before), "a fenced-out writer published"
         model.state = after
+
+
+NAMES = st.text("aZ9._-", max_size=130) | st.text(max_size=3) | st.sampled_from([".", "..", "a/b", "a\n", "é", "a" * 128])
+
+
+@given(st.lists(NAMES, max_size=4))
+def test_names_that_are_checked_together_are_checked_as_each_alone(names):
+    assert are_safe_segments(names) == all(map(is_safe_segment, names))
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=6))
+def test_the_end_of_a_segment_is_where_the_next_begins(rows):
+    segments = [segment(f"s{number}", count) for number, count in enumerate(rows)]
+    shown = state(*segments)
+    assert [m.end_of(shown, each) for each in segments] == [sum(rows[: at + 1]) for at in range(len(rows))]
