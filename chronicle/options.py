@@ -35,7 +35,7 @@ class IngestOptions:
     """Limit of one source after decompression."""
     max_ratio: int = 200
     """Limit of the decompression ratio."""
-    batch_bytes: int = 64 << 20
+    batch_bytes: int = 256 << 20
     """A micro-batch is published when it holds at least this many source bytes."""
     workers: int = 1
     dry_run: bool = False
@@ -217,7 +217,7 @@ class DrainOptions:
     paths: DatasetPaths
     spool: str
     """Directory of an `EventSpool`."""
-    batch_bytes: int = 64 << 20
+    batch_bytes: int = 256 << 20
     """A micro-batch is published when it holds at least this many bytes of records."""
     wait_seconds: float = 60.0
     """Patience with another drain of the same spool."""
@@ -242,7 +242,7 @@ class PipelineOptions:
     until_ns: int | None = None
     max_source_bytes: int = 2 << 30
     max_ratio: int = 200
-    batch_bytes: int = 64 << 20
+    batch_bytes: int = 256 << 20
     workers: int = 1
     lease_seconds: float = 60.0
     retention_seconds: float = 7 * 86400.0

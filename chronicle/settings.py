@@ -35,7 +35,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Bytes of one source after decompression."""
     max_ratio: _Positive = 200
     """Decompressed size by compressed size."""
-    batch_bytes: _Positive = 64 << 20
+    batch_bytes: _Positive = 256 << 20
     """Source bytes of one micro-batch."""
 
 

@@ -146,13 +146,13 @@ def _prefect(*, services: bool = False) -> Iterator[str]:
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     code = command.main(app)
-    if code not in _BY_REPORT:
-        # A verb was broken off: threads of Lance that it left would abort the process when the interpreter is taken down.
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    if "prefect" in sys.modules and code in _BY_REPORT:
+        sys.exit(code)  # it hands over the rest of its log at the interpreter's end
+    # Taking the interpreter down takes a tenth of a second, and threads of Lance that a broken-off verb left would abort it.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
+
+_OBJECTS_BETWEEN_COLLECTIONS = 50_000
+"""Imports and verbs make millions of small objects, nearly all without cycles; looking for some after every 700 takes long."""
 
 
 def main() -> None:
     """Entry point of the `chronicle` command."""
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
         from flows.cli import main as run
 

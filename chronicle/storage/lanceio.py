@@ -39,7 +39,8 @@ FEWEST_BATCH_ROWS = 32
 _UNPACKED = 3
 """Times its stored size that text takes."""
 
-_M_MMAP_THRESHOLD = -3
+_ONE_HEAP = {-8: 1, -3: 32 << 20, -1: 32 << 20}
+"""For glibc: M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD (bytes)."""
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?/(?:home|rustc)/\S+\.rs:\d+:\d+")
 _NO_ANSWER = re.compile(r"status code: (?:5\d\d|429)|HTTP error|error sending request|timed? ?out|Connection re[sf]", re.I)
@@ -86,7 +87,7 @@ def lance() -> Any:
 
 
 def _import_lance() -> Any:
-    _keep_freed_memory_out_of_heaps()
+    _use_one_heap()
     os.environ.setdefault("LANCE_LOG", "error")
     with _pandas_hidden():
         import lance as module
@@ -94,13 +95,18 @@ def _import_lance() -> Any:
     return module
 
 
-def _keep_freed_memory_out_of_heaps() -> None:
-    """Fix glibc's mmap threshold at 1 MiB: it would rise with the first large block freed, and memory with the corpus."""
+def _use_one_heap() -> None:
+    """Let one heap serve all threads, and keep what is freed in it: large blocks pass from Python to Lance's threads and back.
+
+    A heap for each thread keeps its own leftovers, so memory would grow with the corpus; a mapping for each large block
+    takes a fifth of all CPU time for page faults.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return
-    mallopt(_M_MMAP_THRESHOLD, 1 << 20)
+    for parameter, value in _ONE_HEAP.items():
+        mallopt(parameter, value)
 
 
 def located(uri: str, *, writing: bool = False) -> tuple[str, dict[str, Any]]:
