@@ -64,6 +64,7 @@ class Projector:
 
 def _recut(document: Document) -> Document:
     """The same document in parts by our own rules; another version of them cut it."""
-    found = cut(document.text, format=document.format)
-    parts = hub.document_of(document.text, found, found.documents[0], document.source_id)
+    text = document.take_text()
+    found = cut(text, format=document.format)
+    parts = hub.document_of(text, found, found.documents[0], document.source_id)
     return replace(parts, id=document.id, container=document.container, locator=document.locator, form=document.form)

@@ -86,11 +86,10 @@ class _Rebuild:
         builder = TableBuilder()
         done, total = 0, self.snapshot.fact_rows
         for ordinal, stories in projected:
-            for story in stories:
-                builder.add(story, ordinal)
             self.report.stories_replaced += len(stories)
             done += sum(len(story.turns) for story in stories)
-            if builder.is_full:
+            builder.add(stories, ordinal)
+            while builder.is_full:
                 yield builder.batches()
                 self.options.progress(min(done, total), total)
         yield builder.batches()

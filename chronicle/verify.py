@@ -21,13 +21,12 @@ from chronicle.errors import ChronicleError, IntegrityError, NotFoundError
 from chronicle.events.log import LogSnapshot
 from chronicle.events.row import COLUMNS, record_of, rows_of
 from chronicle.exports.sources import exact_sources
-from chronicle.formats.story import StorylineDocument
 from chronicle.intake.reading import ChangedWhileRead, Limits, read_source
 from chronicle.layout import TABLES
 from chronicle.materialize import Index, read_index
 from chronicle.options import VerifyOptions
 from chronicle.plural import counted
-from chronicle.project import Projector
+from chronicle.project import Projector, Stories
 from chronicle.projection.fold import DocumentFold
 from chronicle.projection.markdown import render
 from chronicle.projection.sources import KnownSource, Receipt, SourceFold, wanted_documents
@@ -146,12 +145,10 @@ class _Verify:
         fold = self.fold if not behind else facts.source_fold(self.snapshot, rows)
         expected = _RowSums()
         builder = TableBuilder()
-        last = None
-        for ordinal, story in self._stories(fold, rows):
-            if builder.is_full and ordinal != last:  # a document's rows are made together
+        for ordinal, stories in self._stories(fold, rows):
+            builder.add(stories, ordinal)
+            while builder.is_full:
                 expected.add(builder.batches())
-            builder.add(story, ordinal)
-            last = ordinal
         expected.add(builder.batches())
         self.report.stories = len(expected.sums)
         self._compare_stories(source, expected, fold)
@@ -191,7 +188,7 @@ class _Verify:
             self.report.warnings.append("the AgenticMD files are stale; run `chronicle materialize`")
             return
         by_story = {file.story_id: name for name, file in index.files.items()}
-        for _, story in self._stories(self.fold, None):
+        for story in (story for _, stories in self._stories(self.fold, None) for story in stories):
             name = by_story.get(story.story_id)
             if name is None:
                 self.differ("markdown", story.session, "the story has no file")
@@ -216,13 +213,11 @@ class _Verify:
         live = fold.live()
         return [live[source_id] for source_id in self.chosen if source_id in live] if self._is_part else list(live.values())
 
-    def _stories(self, fold: SourceFold, stop: int | None) -> Iterator[tuple[int, StorylineDocument]]:
+    def _stories(self, fold: SourceFold, stop: int | None) -> Iterator[Stories]:
         wanted = wanted_documents(fold, fold.coverage(self._present(fold)))
         end = self.snapshot.fact_rows if stop is None else stop
         rows = facts.document_rows(self.snapshot, stop=end)
-        for ordinal, stories in Projector().stories(facts.whole_documents(self.snapshot, DocumentFold(wanted), rows, end)):
-            for story in stories:
-                yield ordinal, story
+        return Projector().stories(facts.whole_documents(self.snapshot, DocumentFold(wanted), rows, end))
 
 
 def verify(options: VerifyOptions) -> VerifyReport:

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from chronicle.errors import UsageError
 from chronicle.formats import jsontext, residual, turns
-from chronicle.formats.document import Document
+from chronicle.formats.document import Document, drained
 from chronicle.formats.finish import filled, finished, nested, settled
 from chronicle.formats.kinds import Field, Kind, Reading
 from chronicle.formats.shape import Shape
@@ -75,20 +75,20 @@ EMBEDDED = "subagent_trajectories"
 
 
 def into(document: Document) -> list[StorylineDocument]:
-    """The stories of a document: the root, then embedded trajectories in pre-order.
+    """The stories of a document: the root, then embedded trajectories in pre-order. Takes the parts out of the document.
 
     Turns keep the order of their steps. Raises ProjectionError: `too-deep` for nesting beyond 1,000, else where
     fields and residuals would not give the source's value back.
     """
     stories = _read_trajectories(document)
-    parts: dict[str, list[bytes]] = {pointer: [] for pointer in stories}
     if len(stories) == 1:
-        parts[""] = [part.text for part in document.parts]
+        _read_steps(stories[""], document.drain())
     else:
-        for part in document.parts:
-            parts[part.pointer[: part.pointer.rindex("/steps/")]].append(part.text)
-    for pointer, story in stories.items():
-        _read_steps(story, parts[pointer])
+        texts: dict[str, list[bytes]] = {pointer: [] for pointer in stories}
+        for part in drained(document.parts):
+            texts[part.pointer[: part.pointer.rindex("/steps/")]].append(part.text)
+        for pointer, story in stories.items():
+            _read_steps(story, drained(texts[pointer]))
     for pointer, story in stories.items():
         children = [stories[at] for at in _children(pointer, stories)]
         story.child_stories = [child.story_id for child in children]
@@ -170,7 +170,7 @@ def _children(pointer: str, stories: dict[str, StorylineDocument]) -> list[str]:
     return [at for at in stories if at.startswith(head) and "/" not in at[len(head) :]]
 
 
-def _read_steps(story: StorylineDocument, texts: Sequence[bytes]) -> None:
+def _read_steps(story: StorylineDocument, texts: Iterable[bytes]) -> None:
     lints = story.lints
     quick, slow, add = STEP.quick, STEP.slow, story.turns.append
     integers = True
@@ -182,12 +182,7 @@ def _read_steps(story: StorylineDocument, texts: Sequence[bytes]) -> None:
         _copy_durations(turn)
         _look_at(turn, lints)
         add(turn)
-    changed = turns.number_turns(story.turns, integers, "step_id", lints)
-    changed += turns.name_calls(story.turns, "tool_call_id", lints)
-    doubtful = {id(turn) for turn in changed}
-    for turn, text in zip(story.turns, texts, strict=True):
-        if id(turn) in doubtful:
-            turns.check(turns.turn_text(STEP, turn), text, f"step {turn.id} of {story.story_id}")
+    turns.settle_ids(story, STEP, turn_id="step_id", call_id="tool_call_id", are_integers=integers)
 
 
 def _copy_durations(turn: Turn) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from chronicle.identity import CUT_RULES
+
+_Item = TypeVar("_Item")
 
 
 class CutPart(NamedTuple):
@@ -88,7 +90,7 @@ class Document:
     id: str
     opening: bytes
     """The document's own bytes before its first part."""
-    parts: Sequence[Part]
+    parts: list[Part]
     closing: bytes
     source_id: str = ""
     container: str = "object"
@@ -98,6 +100,10 @@ class Document:
     strict: bool = True
     """Whether every part is known to be JSON that any reader takes."""
 
+    def drain(self) -> Iterator[bytes]:
+        """The texts of its parts in order; it holds none any more once it has been given."""
+        return (part.text for part in drained(self.parts))
+
     def pieces(self) -> list[bytes]:
         """The document's own bytes, in pieces."""
         pieces = [self.opening]
@@ -105,6 +111,12 @@ class Document:
             pieces += (part.lead, part.text)
         pieces.append(self.closing)
         return pieces
+
+    def take_text(self) -> bytes:
+        """The document's own bytes; it has no parts afterwards."""
+        text = b"".join(self.pieces())
+        self.parts.clear()
+        return text
 
     @cached_property
     def text(self) -> bytes:
@@ -118,3 +130,10 @@ class Document:
         pieces += [part.lead for part in self.parts if part.lead.strip() != b","]
         pieces.append(self.closing)
         return b"".join(pieces)
+
+
+def drained(items: list[_Item]) -> Iterator[_Item]:
+    """The items in order; the list is without each as soon as it is given, and empty in the end."""
+    items.reverse()
+    while items:
+        yield items.pop()

@@ -20,9 +20,12 @@ SETTLED = frozenset({"id", "tcid", "session"})
 """Attrs that a reader may have had to change; what the residual says about them is never taken for an edit."""
 
 
-def finished(shape: Shape, made: Reading) -> bytes:
-    """Text of an object: its values in canonical order with its residual applied, nested readings first."""
-    members = shape.members({**made.values, **_nested(shape, made.values)})
+def finished(shape: Shape, made: Reading, *, edited: bool = True) -> bytes:
+    """Text of an object: its values in canonical order with its residual applied, nested readings first.
+
+    Fields that were changed since the residual was made count; not `edited`: nobody changed any.
+    """
+    members = shape.members({**made.values, **_nested(shape, made.values, edited)})
     rest = made.residual
     if not rest:
         return joined(members)
@@ -30,7 +33,7 @@ def finished(shape: Shape, made: Reading) -> bytes:
         rank = {name: i for i, name in enumerate(order)}
         return joined(sorted(members, key=lambda member: rank.get(member[0], len(rank))))
     value = applied(jsontext.parse(joined(members)), rest)
-    return jsontext.dump(_with_edits(shape, value, made))
+    return jsontext.dump(_with_edits(shape, value, made) if edited else value)
 
 
 def applied(made: Json, rest: Residual) -> Json:
@@ -78,16 +81,16 @@ def filled(text: bytes, name: str, insides: Iterable[bytes]) -> bytes:
     return b'%b%b"%b":[%b]}' % (text[: text.rindex(b"}")], comma, name.encode(), array)
 
 
-def _nested(shape: Shape, values: Mapping[str, Any]) -> dict[str, bytes]:
+def _nested(shape: Shape, values: Mapping[str, Any], edited: bool = True) -> dict[str, bytes]:
     out = {}
     for field in shape.fields:
         value = values.get(field.attr)
         if field.shape is None or value is None:
             continue
         if field.kind is Kind.OBJECT:
-            out[field.attr] = finished(field.shape, value)
+            out[field.attr] = finished(field.shape, value, edited=edited)
         elif field.kind is Kind.OBJECTS:
-            out[field.attr] = b"[" + b",".join([finished(field.shape, item) for item in value]) + b"]"
+            out[field.attr] = b"[" + b",".join([finished(field.shape, item, edited=edited) for item in value]) + b"]"
     return out
 
 

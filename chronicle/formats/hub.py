@@ -102,13 +102,17 @@ def convert(from_: str, to: str, input: bytes | str, *, profile: Profile = "seed
 
 
 def into(document: Document) -> list[StorylineDocument]:
-    """The stories of one document. Raises what the reader of its format raises, UsageError where there is none."""
+    """The stories of one document, which has no parts afterwards: its text and its turns need not be held at the same time.
+
+    Raises what the reader of its format raises, UsageError where there is none.
+    """
     check_format(document.format)
+    odd = oddities(document)
     stories = _INTO[document.format](document)
     for index, story in enumerate(stories):
         if story.origin is not None:
             story.origin.index = index
-    for code, count in oddities(document).items():
+    for code, count in odd.items():
         stories[0].lints[code] = count
     return stories
 

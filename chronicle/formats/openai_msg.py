@@ -48,17 +48,18 @@ _STATED = (
 
 
 def into(document: Document) -> list[StorylineDocument]:
-    """The stories of one document: one for a conversation, one for each session of form A.
+    """The stories of one document: one for a conversation, one for each session of form A. Takes the parts out of it.
 
     Raises InputError (kind of `jsontext.parse`, or `unsupported:<shape>`) where the text is no document of these
     forms, ProjectionError where stories and residual do not give the document back.
     """
-    text = document.text
+    text = document.take_text()
     if document.form.startswith("A") and text.lstrip()[:1] == b"{" and document.form != "A:session_steps":
         found = openai_rows.values(text)
         return _rows(document, found, "A:row" if len(found) == 1 else "A:lines")
     source = jsontext.parse(text)
     form = _form(document.form, source, text)
+    del text  # of a large document the values are enough to hold
     if form.startswith("A"):
         return _rows(document, [source] if form == "A:row" else source, form)
     return _checked([_conversation(document, source, form)], source)

@@ -6,9 +6,9 @@ The reader takes short and long names and both profiles. The writer has two: `se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
-from typing import Any, Literal, cast
+from collections.abc import Iterable, Sequence
+from itertools import chain, groupby
+from typing import Any, Literal
 
 from chronicle.errors import InputError, UsageError
 from chronicle.formats import carrier, jsontext, residual, turns
@@ -87,8 +87,11 @@ PEER_ROOT = _root(Field("spec", "schema_version", required=True, empty=b'"storyl
 # --- what must be rejected ----------------------------------------------------------------------------------
 
 
-def violation(value: Json) -> str | None:
-    """Name of the first rule that a document breaks so that it MUST be rejected (storyline.md 5); None for none."""
+def violation(value: Json, more: Iterable[Json] = ()) -> str | None:
+    """Name of the first rule that a document breaks so that it MUST be rejected (storyline.md 5); None for none.
+
+    `more`: turns that follow those in `value`.
+    """
     if not isinstance(value, Object):
         return "not-an-object"
     spec = _get(value, ROOT, "spec")
@@ -104,13 +107,16 @@ def violation(value: Json) -> str | None:
         return "empty-agent-id"
     if isinstance(listed, Object) or not isinstance(listed, list):
         return "turns-not-array"
-    ids = set()
-    for turn in list[Any](listed):
+    ids: set[int] = set()
+    repeated = False
+    for turn in chain[Any](listed, more):
         broken = _turn_violation(turn)
         if broken is not None:
             return broken
-        ids.add(int(turn.get("id").text))
-    return None if len(ids) == len(listed) else "repeated-turn-id"
+        number = int(turn.get("id").text)
+        repeated = repeated or number in ids
+        ids.add(number)
+    return "repeated-turn-id" if repeated else None
 
 
 def _turn_violation(turn: Json) -> str | None:
@@ -151,11 +157,11 @@ def _get(value: Object, shape: Shape, attr: str) -> Json:
 
 
 def into(document: Document) -> list[StorylineDocument]:
-    """The one story of a document.
+    """The one story of a document. Takes the parts out of the document.
 
     Raises InputError (`invalid:<rule>`) for what must be rejected, ProjectionError as `atif.into` does.
     """
-    rule = violation(_value(document))
+    rule = _violation(document)
     if rule is not None:
         raise InputError(
             f"Storyline document {document.locator} breaks the rule {rule}",
@@ -165,8 +171,7 @@ def into(document: Document) -> list[StorylineDocument]:
     lints: Lints = {}
     reading = ROOT.read(document.skeleton)
     story = _story(document, reading, lints)
-    texts = [part.text for part in document.parts]
-    for text in texts:
+    for text in document.drain():
         turn = turns.turn_of(TURN.read(text), lints)
         turns.look_at_types(turn, lints, arguments=b"")
         if turn.ts is not None:
@@ -174,23 +179,16 @@ def into(document: Document) -> list[StorylineDocument]:
         story.turns.append(turn)
     if any(after.id < before.id for before, after in zip(story.turns, story.turns[1:], strict=False)):
         count(lints, "ids-not-ascending")
-    renamed = {id(turn) for turn in turns.name_calls(story.turns, "tcid", lints)}
-    for turn, text in zip(story.turns, texts, strict=True):
-        if id(turn) in renamed:
-            turns.check(turns.turn_text(TURN, turn), text, f"turn {turn.id} of {story.session}")
+    turns.settle_ids(story, TURN, turn_id=None, call_id="tcid")
     return [story]
 
 
-def _value(document: Document) -> Json:
-    """The value of a document; put together from its parts, because each of them may be nested 1,000 deep."""
-    texts = [document.skeleton, *(part.text for part in document.parts)]
-    for text in texts:
-        check_depth(text)
-    value, *parts = map(jsontext.parse, texts)
-    listed = value.get("turns") if isinstance(value, Object) else None
-    if isinstance(listed, list):
-        cast("list[Json]", listed).extend(parts)
-    return value
+def _violation(document: Document) -> str | None:
+    """The rule that a document breaks, looked for part by part: each may be nested 1,000 deep, and all are large together."""
+    check_depth(document.skeleton)
+    for part in document.parts:
+        check_depth(part.text)
+    return violation(jsontext.parse(document.skeleton), (jsontext.parse(part.text) for part in document.parts))
 
 
 def _story(document: Document, reading: Reading, lints: Lints) -> StorylineDocument:

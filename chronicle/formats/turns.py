@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ from chronicle.formats import jsontext, residual
 from chronicle.formats.finish import finished, settled
 from chronicle.formats.kinds import INT64, Reading
 from chronicle.formats.shape import Shape
-from chronicle.formats.story import JsonText, Residual, ToolCall, Turn
+from chronicle.formats.story import JsonText, Residual, StorylineDocument, ToolCall, Turn
 
 Lints = dict[str, int]
 
@@ -54,52 +54,87 @@ def _call_of(reading: Reading, lints: Lints) -> ToolCall:
     return call
 
 
-def number_turns(turns: Sequence[Turn], are_integers: bool, name: str, lints: Lints) -> list[Turn]:
-    """Give ordinals for ids where these are not distinct integers; `name` is the member that held the id.
+def settle_ids(story: StorylineDocument, shape: Shape, *, turn_id: str | None, call_id: str, are_integers: bool = True) -> None:
+    """Make the ids of a story's turns and calls distinct; `turn_id` and `call_id` are the members that hold them.
 
-    Returns the turns that were changed.
+    Turns get ordinals where their ids are not distinct integers (not where `turn_id` is None). Calls become `c`, `c#2`,
+    and `call-{turn id}-{i}` where there is none. Raises ProjectionError where a changed turn does not give its part back.
     """
-    if are_integers and len({turn.id for turn in turns}) == len(turns):
-        if any(turn.id != i for i, turn in enumerate(turns, 1)):
-            count(lints, f"{name}s-not-sequential".replace("_", "-"))
-        return []
-    count(lints, f"{name}s-not-distinct".replace("_", "-"))
-    changed = []
-    for i, turn in enumerate(turns, 1):
-        if turn.id != i:
-            turn.residual = settled(turn.residual or {}, name, b"%d" % turn.id)
-            turn.id = i
-            changed.append(turn)
-    return changed
-
-
-def name_calls(turns: Iterable[Turn], name: str, lints: Lints) -> list[Turn]:
-    """Make the call ids distinct in the story: `c`, `c#2`; `call-{turn id}-{i}` for none. Returns changed turns."""
-    calls = [(turn, i, call) for turn in turns if turn.tool_calls for i, call in enumerate(turn.tool_calls, 1)]
-    taken = {call.tcid for _, _, call in calls}
-    if len(taken) == len(calls) and "" not in taken:
-        return []
-    said = {id(call): call.tcid for _, _, call in calls}
-    seen: set[str] = set()
-    tried: dict[tuple[str, int], int] = {}
-    changed = {}
-    for turn, i, call in calls:
-        if call.tcid and call.tcid not in seen:
-            seen.add(call.tcid)
+    by_place = turn_id is not None and _are_numbered_anew(story, turn_id, are_integers)
+    names = _names_for(story)
+    for i, turn in enumerate(story.turns if by_place or names else (), 1):
+        number = i if by_place else turn.id
+        said = [call.tcid for call in turn.tool_calls or ()]
+        new = names.of(said, number) if names else said
+        if number == turn.id and new == said:
             continue
-        count(lints, "repeated-tool-call-id" if call.tcid else "no-tool-call-id")
-        new = _free(call.tcid or f"call-{turn.id}-{i}", taken, tried, first=2 if call.tcid else 1)
-        call.residual = settled(call.residual or {}, name, jsontext.string(call.tcid))
-        call.tcid = new
-        taken.add(new)
-        seen.add(new)
-        changed[id(turn)] = turn
-    for turn in changed.values():
-        names: dict[str, list[str]] = {}
-        for call in turn.tool_calls or ():
-            names.setdefault(said[id(call)], []).append(call.tcid)
-        _rename_results(turn, {old: new for old, new in names.items() if old})
-    return list(changed.values())
+        part = turn_text(shape, turn, edited=False)
+        if number != turn.id:
+            turn.residual = settled(turn.residual or {}, str(turn_id), b"%d" % turn.id)
+            turn.id = number
+        if new != said:
+            _rename_calls(turn, new, call_id)
+        check(turn_text(shape, turn), part, f"turn {turn.id} of story {story.story_id}")
+
+
+def _are_numbered_anew(story: StorylineDocument, name: str, are_integers: bool) -> bool:
+    code = name.replace("_", "-")
+    if are_integers and all(turn.id == i for i, turn in enumerate(story.turns, 1)):
+        return False
+    if are_integers and len({turn.id for turn in story.turns}) == len(story.turns):
+        count(story.lints, f"{code}s-not-sequential")
+        return False
+    count(story.lints, f"{code}s-not-distinct")
+    return True
+
+
+def _names_for(story: StorylineDocument) -> _Names | None:
+    said = [call.tcid for turn in story.turns if turn.tool_calls for call in turn.tool_calls]
+    taken = set(said)
+    return None if len(taken) == len(said) and "" not in taken else _Names(taken, story.lints)
+
+
+class _Names:
+    """Distinct names for the calls of a story, asked for turn by turn."""
+
+    def __init__(self, taken: set[str], lints: Lints) -> None:
+        self._taken = taken
+        self._lints = lints
+        self._seen: set[str] = set()
+        self._tried: dict[tuple[str, int], int] = {}
+
+    def of(self, said: list[str], turn: int) -> list[str]:
+        """The names of the calls of one turn."""
+        return [self._name(tcid, turn, i) for i, tcid in enumerate(said, 1)]
+
+    def _name(self, tcid: str, turn: int, index: int) -> str:
+        new = tcid
+        if not tcid or tcid in self._seen:
+            count(self._lints, "repeated-tool-call-id" if tcid else "no-tool-call-id")
+            new = self._free(tcid or f"call-{turn}-{index}", first=2 if tcid else 1)
+            self._taken.add(new)
+        self._seen.add(new)
+        return new
+
+    def _free(self, base: str, first: int) -> str:
+        """The first free name; `_tried` remembers where the last search for this base ended: what was taken stays taken."""
+        n = self._tried.get((base, first), first)
+        while (name := base if n == 1 else f"{base}#{n}") in self._taken:
+            n += 1
+        self._tried[base, first] = n
+        return name
+
+
+def _rename_calls(turn: Turn, new: list[str], name: str) -> None:
+    """Give the calls of a turn new ids, and let its results name them by these; `name` is the member of the id."""
+    names: dict[str, list[str]] = {}
+    for call, tcid in zip(turn.tool_calls or (), new, strict=True):
+        names.setdefault(call.tcid, []).append(tcid)
+        if call.tcid != tcid:
+            call.residual = settled(call.residual or {}, name, jsontext.string(call.tcid))
+            call.tcid = tcid
+    names.pop("", None)
+    _rename_results(turn, names)
 
 
 def _rename_results(turn: Turn, names: dict[str, list[str]]) -> None:
@@ -125,15 +160,6 @@ def _renamed(result: jsontext.Json, names: dict[str, list[str]]) -> jsontext.Jso
     free = names[named]
     new = free.pop(0) if len(free) > 1 else free[0]
     return jsontext.Object((key, new if key == "source_call_id" else value) for key, value in result)
-
-
-def _free(base: str, taken: set[str], tried: dict[tuple[str, int], int], first: int) -> str:
-    """The first free name; `tried` remembers where the last search for this base ended: what was taken stays taken."""
-    n = tried.get((base, first), first)
-    while (name := base if n == 1 else f"{base}#{n}") in taken:
-        n += 1
-    tried[base, first] = n
-    return name
 
 
 def check(made: bytes, source: bytes, what: str) -> None:
@@ -265,6 +291,6 @@ def _kept(given: Residual | None, rest: bool) -> Residual:
     return given or {} if rest else {}
 
 
-def turn_text(shape: Shape, turn: Turn, rest: bool = True) -> bytes:
-    """Text of a turn by a format's shape."""
-    return finished(shape, turn_reading(turn, rest))
+def turn_text(shape: Shape, turn: Turn, rest: bool = True, *, edited: bool = True) -> bytes:
+    """Text of a turn by a format's shape; not `edited`: of one that is as it was read."""
+    return finished(shape, turn_reading(turn, rest), edited=edited)

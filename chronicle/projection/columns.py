@@ -10,7 +10,7 @@ import re
 from array import array
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
@@ -66,9 +66,9 @@ def repeated(column: pa.Array, counts: Sequence[int]) -> pa.Array:
     return column.take(pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places)]))
 
 
-def ordinals(counts: Sequence[int]) -> pa.Array:
-    """0, 1, ... up to each count, one after the other."""
-    return pa.array(list(chain.from_iterable(map(range, counts))), pa.int64())
+def ordinals(counts: Sequence[int], firsts: Iterable[int] = repeat(0)) -> pa.Array:
+    """For each count so many numbers that follow each other, from its first one on."""
+    return pa.array([n for first, count in zip(firsts, counts, strict=False) for n in range(first, first + count)], pa.int64())
 
 
 def instants(values: Sequence[str | None]) -> pa.Array:

@@ -145,7 +145,6 @@ class _Columns:
             return repeat((None, {}))
         return map(_split, self.json("residual"))
 
-
     def foreign(self) -> Iterable[_Foreign | None]:
         """For each row of `runs` what a foreign writer keeps instead of a residual."""
         if "residual" in self._batch.schema.names:

@@ -10,17 +10,19 @@ of a time stamp that its instant does not give back.
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from chronicle.errors import ProjectionError
 from chronicle.formats import jsontext
 from chronicle.formats import residual as residuals
 from chronicle.formats.story import JsonText, Origin, Parent, Residual, StorylineDocument, ToolCall, Turn
-from chronicle.projection.columns import fits, instants, is_canonical, ordinals, repeated, strings, texts
+from chronicle.projection.columns import instants, is_canonical, ordinals, repeated, strings, texts
+from chronicle.projection.pieces import Limits, Piece, pieces
 from chronicle.projection.results import results_of
 from chronicle.projection.schemas import (
     ENCODE,
@@ -34,7 +36,7 @@ from chronicle.projection.schemas import (
     TOOL_CALLS,
 )
 from chronicle.projection.stories import stories, text_of
-from chronicle.projection.unknown import kept
+from chronicle.projection.unknown import Kept, kept
 
 __all__ = [
     "ENCODE",
@@ -62,28 +64,42 @@ _TURN_KINDS = {"user": b"dialogue", "system": b"internal"}
 _PLAIN = re.compile(r"[0-9A-Za-z:.+ -]*")
 
 
+class _Run(NamedTuple):
+    """What a row of `runs` is made from."""
+
+    story: StorylineDocument
+    storage_ordinal: int
+    unknown: Kept
+
+
 class TableBuilder:
-    """Collects stories and makes one record batch of each table from them, column by column."""
+    """Collects stories and makes record batches of each table from them, column by column."""
 
     def __init__(self) -> None:
-        self._stories: list[StorylineDocument] = []
-        self._ordinals: list[int] = []
+        self._pieces: deque[Piece] = deque()
+        self._runs: deque[_Run] = deque()
+        """Of the stories that begin in `_pieces`."""
         self._memo: tuple[Residual, bytes | None] = ({}, None)
         self.rows = 0
         """Rows collected, of all three tables."""
         self.bytes = 0
         """About how many bytes of text the batches will hold."""
 
-    def add(self, story: StorylineDocument, storage_ordinal: int) -> None:
-        """Take a story, which must not change before `batches`.
+    def add(self, stories: Sequence[StorylineDocument], storage_ordinal: int) -> None:
+        """Take the stories of one document, the root first, which must not change before the last batch. Takes their turns out.
 
         Raises ProjectionError, and takes nothing, where a number does not fit 64 bits or a string is not Unicode.
         """
-        size = _checked(story)
-        self._stories.append(story)
-        self._ordinals.append(storage_ordinal)
-        self.rows += 1 + len(story.turns) + sum(len(turn.tool_calls) for turn in story.turns if turn.tool_calls)
-        self.bytes += size
+        limits = Limits(_FULL_ROWS, _FULL_BYTES)
+        taken = [piece for story in stories for piece in pieces(story, limits)]
+        unknown = kept(stories)
+        for story in stories:
+            self._runs.append(_Run(story, storage_ordinal, unknown))
+            unknown = Kept()
+            story.turns = []
+        self._pieces += taken
+        self.rows += sum(piece.rows for piece in taken)
+        self.bytes += sum(piece.bytes for piece in taken)
 
     @property
     def is_full(self) -> bool:
@@ -91,31 +107,42 @@ class TableBuilder:
         return self.bytes >= _FULL_BYTES or self.rows >= _FULL_ROWS
 
     def batches(self) -> dict[str, pa.RecordBatch]:
-        """The collected rows by table name, in the order in which they came; the builder is empty afterwards.
+        """The next rows by table name, in the order in which they came: what fills a batch of each table, or all that is left.
 
-        To be asked between documents: the row of a root says what is unknown in all stories of its document.
+        A story may go on in the next batches; its row of `runs` is in the first of them.
         """
-        taken, places = self._stories, self._ordinals
-        self._stories, self._ordinals, self.rows, self.bytes = [], [], 0, 0
-        turns = [turn for story in taken for turn in story.turns]
-        counts = [len(story.turns) for story in taken]
+        taken = self._taken()
+        turns = [turn for piece in taken for turn in piece.turns]
+        counts = [len(piece.turns) for piece in taken]
         calls = [len(turn.tool_calls) if turn.tool_calls else 0 for turn in turns]
-        keys = _keys(taken)
-        step_keys = _repeated(keys, counts)
+        step_keys = _repeated(_keys([piece.story for piece in taken]), counts)
+        places = {"turn_ordinal": ordinals(counts, [piece.first for piece in taken])}
         return {
-            "runs": _batch(RUNS, keys | self._runs(taken, places)),
-            "steps": _batch(STEPS, step_keys | {"turn_ordinal": ordinals(counts)} | self._steps(turns)),
+            "runs": _batch(RUNS, self._run_rows([self._runs.popleft() for piece in taken if piece.first == 0])),
+            "steps": _batch(STEPS, step_keys | places | self._steps(turns)),
             "tool_calls": _batch(TOOL_CALLS, _repeated(step_keys, calls) | {"call_index": ordinals(calls)} | self._calls(turns)),
         }
 
-    def _runs(self, taken: list[StorylineDocument], places: list[int]) -> dict[str, pa.Array]:
-        size = len(taken)
-        agents = [story.agent for story in taken]
-        unknown = kept(taken)
-        return {
+    def _taken(self) -> list[Piece]:
+        taken: list[Piece] = []
+        rows = size = 0
+        while self._pieces and rows < _FULL_ROWS and size < _FULL_BYTES:
+            piece = self._pieces.popleft()
+            taken.append(piece)
+            rows += piece.rows
+            size += piece.bytes
+        self.rows -= rows
+        self.bytes -= size
+        return taken
+
+    def _run_rows(self, runs: list[_Run]) -> dict[str, pa.Array]:
+        size = len(runs)
+        stories = [run.story for run in runs]
+        agents = [story.agent for story in stories]
+        return _keys(stories) | {
             "schema_version": texts([STORYLINE_VERSION.encode()] * size),
-            "origin": texts([_origin(story) for story in taken]),
-            "storage_ordinal": pa.array(places, pa.int64()),
+            "origin": texts([_origin(story) for story in stories]),
+            "storage_ordinal": pa.array([run.storage_ordinal for run in runs], pa.int64()),
             # True, or the peer takes the session id for the document id and refuses to load the row.
             "trajectory_id_explicit": pa.array([True] * size, pa.bool_()),
             "agent_id": strings([agent.id for agent in agents]),
@@ -124,16 +151,16 @@ class TableBuilder:
             "agent_model_name": strings([agent.model for agent in agents]),
             "agent_tool_definitions": texts([agent.tools for agent in agents]),
             "agent_extra": texts([agent.extra for agent in agents]),
-            "parent": texts([_parent(story) for story in taken]),
-            "child_session_ids": texts([_children(story) for story in taken]),
-            "notes": strings([story.notes for story in taken]),
-            "final_metrics": texts([story.final_metrics for story in taken]),
-            "continued_trajectory_ref": strings([story.continued_trajectory_ref for story in taken]),
-            "extra": texts([story.extra for story in taken]),
-            "meta": texts([msgspec.json.encode({"lints": story.lints}) if story.lints else None for story in taken]),
-            "unknown_fields": texts([each.fields for each in unknown]),
-            "unknown_key_counts": texts([each.counts for each in unknown]),
-            "residual": texts([self._run_residual(story) for story in taken]),
+            "parent": texts([_parent(story) for story in stories]),
+            "child_session_ids": texts([_children(story) for story in stories]),
+            "notes": strings([story.notes for story in stories]),
+            "final_metrics": texts([story.final_metrics for story in stories]),
+            "continued_trajectory_ref": strings([story.continued_trajectory_ref for story in stories]),
+            "extra": texts([story.extra for story in stories]),
+            "meta": texts([msgspec.json.encode({"lints": story.lints}) if story.lints else None for story in stories]),
+            "unknown_fields": texts([run.unknown.fields for run in runs]),
+            "unknown_key_counts": texts([run.unknown.counts for run in runs]),
+            "residual": texts([self._run_residual(story) for story in stories]),
         }
 
     def _steps(self, turns: list[Turn]) -> dict[str, pa.Array]:
@@ -261,60 +288,6 @@ def _effective_kind(turn: Turn) -> bytes:
 
 def _effort_kind(effort: JsonText | None) -> bytes | None:
     return None if effort is None else _EFFORT_KINDS.get(effort[:1], b"json")
-
-
-def _checked(story: StorylineDocument) -> int:
-    """About how many bytes the story's texts have in the tables; raises ProjectionError where a column cannot hold a value."""
-    turns = story.turns
-    calls = [call for turn in turns for call in turn.tool_calls or ()]
-    whole = (
-        fits([turn.id for turn in turns])
-        and fits([turn.nllm for turn in turns])
-        and fits([turn.latency_ms for turn in turns])
-        and fits([turn.ttft_ms for turn in turns])
-        and fits([call.duration_ms for call in calls])
-    )
-    if not whole:
-        raise ProjectionError(
-            f"story {story.story_id} of session {story.session!r} holds a number beyond 64 bits",
-            hint="such numbers belong into the residual",
-            story=story.story_id,
-        )
-    try:
-        size = len("".join(_strings(story, calls)).encode())
-    except UnicodeEncodeError as exc:
-        raise ProjectionError(
-            f"story {story.story_id} holds an unpaired surrogate in a text column",
-            hint="such texts belong into the residual",
-            story=story.story_id,
-        ) from exc
-    # An observation is stored twice, in pieces the second time (`results`).
-    observations = [turn.observation for turn in turns if turn.observation]
-    for json in (observations, observations, [turn.msg for turn in turns], [call.args for call in calls]):
-        size += sum(map(len, json))
-    for other in ([turn.metrics for turn in turns], [turn.extra for turn in turns], [call.extra for call in calls]):
-        size += sum(map(len, filter(None, other)))
-    return size
-
-
-def _strings(story: StorylineDocument, calls: list[ToolCall]) -> list[str]:
-    """Every string of the story that becomes a cell or a part of one."""
-    agent, turns = story.agent, story.turns
-    found: list[str | None] = [story.story_id, story.run, story.session, story.notes, story.continued_trajectory_ref]
-    found += [agent.id, agent.name, agent.ver, agent.model, *(story.children or ()), *story.child_stories, *story.lints]
-    if story.parent is not None:
-        found += [story.parent.psid, story.parent.scid, story.parent.rel]
-    for names in (
-        [turn.src for turn in turns],
-        [turn.ts for turn in turns],
-        [turn.model for turn in turns],
-        [turn.reason for turn in turns],
-        [turn.kind for turn in turns],
-        [call.tcid for call in calls],
-        [call.fn for call in calls],
-    ):
-        found += names
-    return [text for text in found if text]
 
 
 def _reads_as_text(cell: str | list[str] | None) -> bool:

@@ -12,7 +12,6 @@ exported by itself. What it would refuse to load is left out; the residual has i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
@@ -41,35 +40,19 @@ class Kept(NamedTuple):
     counts: bytes | None = None
 
 
-_NOTHING = Kept()
-
-
-def kept(stories: Sequence[StorylineDocument]) -> list[Kept]:
-    """The cells of each story's row, of whole documents, root first."""
-    found = []
-    for _, group in groupby(stories, _document):
-        document = list(group)
-        found.append(_kept(document))
-        found += [_NOTHING] * (len(document) - 1)
-    return found
-
-
-def _document(story: StorylineDocument) -> str:
-    origin = story.origin
-    return (origin.document_id if origin is not None else None) or story.story_id
-
-
-def _kept(document: list[StorylineDocument]) -> Kept:
-    root = document[0].origin
+def kept(document: Sequence[StorylineDocument]) -> Kept:
+    """The cells of the row of a document's root; those of its other stories are empty."""
+    root = document[0].origin if document else None
     if root is None or root.format != "atif" or root.pointer is not None:
-        return _NOTHING
+        return Kept()
     found = [(*named, value) for story in document if _has_unknown(story) for *named, value in _unknown(story)]
     if not found:
-        return _NOTHING
+        return Kept()
     counts: dict[str, int] = {}
     for _, counted, _ in found:
         counts[counted] = counts.get(counted, 0) + 1
-    source = {"fields": {at: msgspec.Raw(text.encode()) for at, _, text in found}, "source_document_id": _document(document[0])}
+    fields = {at: msgspec.Raw(text.encode()) for at, _, text in found}
+    source = {"fields": fields, "source_document_id": root.document_id or document[0].story_id}
     return Kept(
         msgspec.json.encode({"sources": {"atif": source}}),
         msgspec.json.encode({"atif": counts}),

@@ -62,9 +62,8 @@ class _Reading:
         builder = TableBuilder()
         for file, source, found in self._taken(files):
             for ordinal, stories in self.projector.stories(self._documents(file, source, found)):
-                for story in stories:
-                    builder.add(story, ordinal)
-                if builder.is_full:
+                builder.add(stories, ordinal)
+                while builder.is_full:
                     yield builder.batches()
             self.warnings += self.projector.failed
             self.projector.failed.clear()

@@ -33,7 +33,7 @@ def document(value: Any, form: str = "", container: str = "object") -> Document:
     text = text_of(value)
     found = openai_msg.recognise(top(text)) if not form else None
     name = form or (found.name if found else "")
-    return Document("openai_msg", name, DOCUMENT_ID, text, (), b"", container=container)
+    return Document("openai_msg", name, DOCUMENT_ID, text, [], b"", container=container)
 
 
 def stories(value: Any, form: str = "", container: str = "object") -> list[StorylineDocument]:

@@ -45,7 +45,7 @@ def test_anything_comes_back(odd: tuple[str, Any]) -> None:
         text, container = jsontext.dump(value), "object"
     if form != "A:row" and not all(_is_list(value, at) for at in lists_of(form)):
         return
-    made = openai_msg.into(Document("openai_msg", form, DOCUMENT_ID, text, (), b"", container=container))
+    made = openai_msg.into(Document("openai_msg", form, DOCUMENT_ID, text, [], b"", container=container))
     assert values(openai_msg.dump(made)) == values(text)
     for each in made:
         _check_tables(each)
@@ -78,9 +78,9 @@ def test_a_story_without_residual_can_be_written(odd: tuple[str, Json]) -> None:
     form, value = odd
     if form in ("A:lines", "A:row") or not all(_is_list(value, at) for at in lists_of(form)):
         return
-    made = openai_msg.into(Document("openai_msg", form, DOCUMENT_ID, jsontext.dump(value), (), b""))
+    made = openai_msg.into(Document("openai_msg", form, DOCUMENT_ID, jsontext.dump(value), [], b""))
     written = openai_msg.dump(made, exact=False)
-    again = openai_msg.into(Document("openai_msg", form, DOCUMENT_ID, written, (), b""))
+    again = openai_msg.into(Document("openai_msg", form, DOCUMENT_ID, written, [], b""))
     assert openai_msg.dump(again) == written
 
 

@@ -100,8 +100,7 @@ def through_tables(data: bytes, format: str) -> bytes:
     for document in found.documents:
         if document.fault or document.invalid:
             raise InputError(document.reason or document.invalid or "")
-        for story in hub.into(hub.document_of(data, found, document, SOURCE_ID)):
-            builder.add(story, document.locator)
+        builder.add(hub.into(hub.document_of(data, found, document, SOURCE_ID)), document.locator)
     made = builder.batches()
     return hub.from_storyline(format, list(table_stories(*([made[name]] for name in TABLES))))
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from chronicle.errors import IntegrityError, ProjectionError
 from chronicle.formats.story import Agent, Origin, StorylineDocument, ToolCall, Turn
@@ -18,7 +19,7 @@ from tests.projection import strategies as some
 def built(stories: list[StorylineDocument]) -> dict[str, pa.RecordBatch]:
     builder = tables.TableBuilder()
     for at, story in enumerate(stories):
-        builder.add(story, at)
+        builder.add([replace(story)], at)
     return builder.batches()
 
 
@@ -223,9 +224,11 @@ def test_one_row_of_each_table() -> None:
 )
 def test_what_a_column_cannot_hold_is_refused_before_it_is_taken(bad: Turn) -> None:
     builder = tables.TableBuilder()
-    builder.add(story(turn()), 0)
+    builder.add([story(turn())], 0)
+    document = [story(turn()), story(turn(), bad)]
     with pytest.raises(ProjectionError):
-        builder.add(story(bad), 1)
+        builder.add(document, 1)
+    assert [len(each.turns) for each in document] == [1, 2]
     assert (builder.rows, builder.batches()["runs"].num_rows) == (2, 1)
     assert (builder.rows, builder.bytes, builder.batches()["steps"].num_rows) == (0, 0, 0)
 
@@ -247,13 +250,13 @@ def test_missing_and_disordered_rows_are_noticed() -> None:
 
 def test_a_builder_is_full_by_its_text_or_by_its_rows() -> None:
     builder = tables.TableBuilder()
-    builder.add(story(Turn(id=1, src="user", msg=b'"%b"' % (b"x" * tables._FULL_BYTES))), 0)
+    builder.add([story(Turn(id=1, src="user", msg=b'"%b"' % (b"x" * tables._FULL_BYTES)))], 0)
     assert builder.is_full
     builder.batches()
     turns = [Turn(id=number, src="agent", msg=b'""') for number in range(1, 1001)]
     added = 0
     while not builder.is_full:
-        builder.add(story(*turns), added)
+        builder.add([story(*turns)], added)
         added += 1
     assert (added - 1) * 1001 < tables._FULL_ROWS <= added * 1001
     assert builder.bytes < tables._FULL_BYTES

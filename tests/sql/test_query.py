@@ -43,7 +43,7 @@ def tabled(lake: Path, dataset: str, *stories: StorylineDocument) -> None:
     paths = DatasetPaths(str(lake), dataset)
     builder = TableBuilder()
     for ordinal, one in enumerate(stories):
-        builder.add(one, ordinal)
+        builder.add([one], ordinal)
     with StorylineLanceStore(paths.storyline).writer() as writer:
         writer.rebuild([builder.batches()], None)
     logged(lake, dataset)

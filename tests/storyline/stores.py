@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from chronicle.formats.story import Agent, Origin, StorylineDocument, ToolCall, Turn
 from chronicle.layout import generation_path
@@ -47,7 +48,7 @@ def batches(stories: Iterable[StorylineDocument], each: int = 1) -> Iterator[dic
     """Batches of `each` stories, with the number in the story id as the ordinal."""
     builder = TableBuilder()
     for at, one in enumerate(stories, 1):
-        builder.add(one, int(one.story_id, 16))
+        builder.add([replace(one)], int(one.story_id, 16))
         if at % each == 0:
             yield builder.batches()
     yield builder.batches()

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from chronicle.formats.story import Agent, Origin, Parent, StorylineDocument, ToolCall, Turn
 from chronicle.projection.tables import TableBuilder
@@ -108,7 +109,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 def built(some: list[StorylineDocument], first: int) -> Batches:
     builder = TableBuilder()
     for at, story in enumerate(some, first):
-        builder.add(story, at)
+        builder.add([replace(story)], at)
     return builder.batches()
 
 

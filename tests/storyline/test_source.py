@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from chronicle.errors import NotFoundError, UsageError
 from chronicle.maintain import maintain
@@ -68,8 +69,7 @@ def test_stories_of_one_document_stay_in_their_order(tmp_path: Path) -> None:
     root = str(tmp_path)
     family = [story(5), story(3), story(4)]
     builder = TableBuilder()
-    for each in family:
-        builder.add(each, 17)
+    builder.add(list(map(replace, family)), 17)
     with StorylineLanceStore(root).writer() as writer:
         writer.rebuild([builder.batches()], None)
     assert visible(root) == family
