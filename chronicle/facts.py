@@ -30,16 +30,16 @@ Row = tuple[int, str, str, bytes]
 
 def pin(paths: DatasetPaths) -> LogSnapshot:
     """The log of a dataset as it is now. Raises NotFoundError where there is none."""
-    from chronicle.events.log import RawEventLanceStore
+    from chronicle.events.log import LogSnapshot, RawEventLanceStore
 
-    store = RawEventLanceStore(paths.events)
-    if not store.exists():
+    manifest = RawEventLanceStore(paths.events).found()
+    if manifest is None:
         raise NotFoundError(
             f"dataset {paths.dataset!r} is not in {paths.lake}",
             hint="check --lake and --dataset; `chronicle list` shows what is there",
             dataset=paths.dataset,
         )
-    return store.snapshot()
+    return LogSnapshot(paths.events, manifest)
 
 
 def source_fold(snapshot: LogSnapshot, stop: int | None = None) -> SourceFold:

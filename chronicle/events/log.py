@@ -81,10 +81,15 @@ class RawEventLanceStore:
 
     def manifest(self) -> Manifest:
         """Read the manifest. Raises NotFoundError where there is no log, IntegrityError where it contradicts itself."""
-        data, _ = self._object.read()
-        if data is None:
+        manifest = self.found()
+        if manifest is None:
             raise NotFoundError(f"no event log at {self.events}", hint="check --lake and --dataset", path=self.events)
-        return transitions.decode(data)
+        return manifest
+
+    def found(self) -> Manifest | None:
+        """The manifest; None where there is no log. Raises IntegrityError as `manifest` does."""
+        data, _ = self._object.read()
+        return None if data is None else transitions.decode(data)
 
     def change(self, change: Callable[[Manifest | None], Manifest]) -> Manifest:
         """Apply a transition by compare-and-swap and return the manifest that holds afterwards.

@@ -244,7 +244,7 @@ def _latest(path: str) -> Any:
     """The receipts' Lance dataset as it is now; None where there is none, or only what a killed first writer left."""
     from chronicle.storage import files, lanceio
 
-    if not files.exists(path):
+    if not files.dir_exists(path):
         return None
     try:
         return lanceio.open_latest(path)

@@ -61,10 +61,8 @@ class FactSink:
 
     def log(self) -> tuple[int, int]:
         """(`fact_version`, rows) of the log as it is now; zeros where there is none."""
-        if not self._store.exists():
-            return 0, 0
-        manifest = self._store.manifest()
-        return manifest.fact_version, manifest.fact_rows
+        manifest = self._store.found()
+        return (0, 0) if manifest is None else (manifest.fact_version, manifest.fact_rows)
 
     def _flush(self) -> None:
         if not self._columns.rows:

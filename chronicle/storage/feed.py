@@ -40,7 +40,7 @@ class Feed(Generic[Item, Result]):
         self._queue: queue.Queue[Item | _End] = queue.Queue(depth)
         self._future: Future[Result] = Future()
         self._ended = threading.Event()
-        self._aborted = False
+        self._aborted = self._closed = False
         # A daemon: a producer that dies without `abort` must not keep the process alive.
         self._thread = threading.Thread(target=self._run, args=(consume,), name="chronicle-feed", daemon=True)
         try:
@@ -56,10 +56,15 @@ class Feed(Generic[Item, Result]):
         self._raise_if_ended()
         self._queue.put(item)
 
+    def end(self) -> None:
+        """Say that no more items come, and do not wait for the result; `put` must not be called any more."""
+        if not (self._closed or self._ended.is_set()):
+            self._queue.put(_End())
+            self._closed = True
+
     def finish(self) -> Result:
         """End the items, wait for the consumer and return its result. Raises what it raised."""
-        if not self._ended.is_set():
-            self._queue.put(_End())
+        self.end()
         self._thread.join()
         return self._future.result()
 

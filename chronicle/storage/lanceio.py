@@ -200,7 +200,7 @@ def create(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], encod
     already, StorageError or ConfigError when writing fails; then part of the directory may be left to the caller.
     """
     module = lance()
-    if files.exists(uri):
+    if files.dir_exists(uri):
         raise ConflictError(f"{uri} exists already", hint="write under a new id", kind="already-exists", path=uri)
     fragments = _write(uri, schema, batches, encode, mode="create")
     operation = module.LanceOperation.Overwrite(schema, fragments)

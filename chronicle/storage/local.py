@@ -121,6 +121,11 @@ def is_file(path: str) -> bool:
     return os.path.isfile(path)
 
 
+def dir_exists(path: str) -> bool:
+    """What `exists` says: a file in the place of a directory is there too, and in the way."""
+    return exists(path)
+
+
 def write_atomic(path: str, data: bytes, *, durable: bool = True, mode: int = 0o644) -> None:
     """Replace the file at `path` by `data` in one step. The directory must exist.
 

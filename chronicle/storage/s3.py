@@ -52,20 +52,24 @@ def read_all(paths: Sequence[str]) -> Iterator[bytes | None]:
 def exists(path: str) -> bool:
     """Whether there is such an object, or any below it."""
     with at(path) as (store, bucket, key):
-        if key and store.head(bucket, key) is not None:
-            return True
-        try:
-            return next(store.objects(bucket, _below(key), limit=1), None) is not None
-        except S3Error as error:
-            if error.code != "NoSuchBucket":
-                raise
-            return False
+        return (bool(key) and store.head(bucket, key) is not None) or dir_exists(path)
 
 
 def is_file(path: str) -> bool:
     """Whether there is such an object."""
     with at(path) as (store, bucket, key):
         return bool(key) and store.head(bucket, key) is not None
+
+
+def dir_exists(path: str) -> bool:
+    """Whether there is any object below a prefix."""
+    with at(path) as (store, bucket, key):
+        try:
+            return next(store.objects(bucket, _below(key), limit=1), None) is not None
+        except S3Error as error:
+            if error.code != "NoSuchBucket":
+                raise
+            return False
 
 
 def modified(path: str) -> float | None:

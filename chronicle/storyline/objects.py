@@ -221,7 +221,7 @@ class Filing:
         if self._repair and not _reads(self._uri):
             files.remove_tree(self._uri)
         self._repair = False
-        if self._pinned is None or not files.exists(os.path.join(self._uri, "_versions")):
+        if self._pinned is None or not files.dir_exists(os.path.join(self._uri, "_versions")):
             self._pinned = _created(self._uri)
         if self._held:
             self._store()
@@ -295,14 +295,14 @@ def _batch(schema: pa.Schema, texts: Mapping[str, bytes]) -> pa.RecordBatch:
 def _reads(uri: str) -> bool:
     """Whether the dataset that lies there can be gone on from, and its old versions be removed some day."""
     try:
-        return not files.exists(uri) or bool(versions.versions_of(uri))
+        return not files.dir_exists(uri) or bool(versions.versions_of(uri))
     except (IntegrityError, NotFoundError):
         return False
 
 
 def _created(uri: str) -> int:
     """The version of the dataset, which the peer wants even where it is empty; made where it is missing."""
-    if files.exists(os.path.join(uri, "_versions")):
+    if files.dir_exists(os.path.join(uri, "_versions")):
         return int(lanceio.open_latest(uri).version)
     files.remove_tree(uri)
     version = lanceio.create(uri, _schema(lanceio.lance()), ())

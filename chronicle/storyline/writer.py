@@ -164,6 +164,8 @@ class StorylineWriter:
             for parts in batches:
                 for name, part in parts.items():
                     tables[name].put(part)
+            for table in tables.values():
+                table.end()  # all of them write what they still hold side by side
             return {name: table.finish() for name, table in tables.items()}
 
     def _kept(self, pinned: Snapshot, removed: frozenset[str]) -> Iterator[Batches]:
@@ -195,6 +197,11 @@ class _Table:
             if self._feed is None:
                 self._feed = Feed(self._consume)
             self._feed.put(batch)
+
+    def end(self) -> None:
+        """No more rows come."""
+        if self._feed is not None:
+            self._feed.end()
 
     def finish(self) -> int:
         """The version that holds all rows."""

@@ -10,10 +10,10 @@ from tests.laws.contents import atif
 from tests.s3.conftest import Place
 from tests.s3.proxy import Proxy
 
-A_BATCH_OF_FACTS = 10
-"""Is the segment new: HEAD and list. Lance: 3 lists, data, transaction, version. The manifest: GET and PUT."""
-A_BATCH_OF_RECEIPTS = 16
-"""The lock: 2 GET, 2 PUT. Is there a dataset, which is its version: 4. Lance's append: 8."""
+A_BATCH_OF_FACTS = 9
+"""Is the segment new: list. Lance: 3 lists, data, transaction, version. The manifest: GET and PUT."""
+A_BATCH_OF_RECEIPTS = 15
+"""The lock: 2 GET, 2 PUT. Is there a dataset, which is its version: 3. Lance's append: 8."""
 A_PIECE = 1
 """Small pieces of receipts are written again with what lies behind them: a GET for each, of as many as a log2 says at most."""
 

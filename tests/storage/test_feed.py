@@ -24,6 +24,37 @@ def test_no_items():
 
 
 @pytest.mark.timeout(20)
+def test_consumers_that_are_told_the_end_finish_side_by_side():
+    all_at_their_end = threading.Barrier(3)
+
+    def consume(items):
+        found = list(items)
+        all_at_their_end.wait()
+        return found
+
+    feeds = [Feed(consume) for _ in range(3)]
+    for feed in feeds:
+        feed.put(1)
+    for feed in feeds:
+        feed.end()
+    assert [feed.finish() for feed in feeds] == [[1]] * 3
+
+
+@pytest.mark.timeout(20)
+def test_a_feed_that_was_told_the_end_can_be_given_up():
+    def consume(items):
+        list(items)
+        raise KeyError("late")
+
+    feed = Feed(consume, depth=1)
+    feed.end()
+    feed.end()
+    feed.abort()
+    with pytest.raises((KeyError, FeedAborted)):
+        feed.finish()
+
+
+@pytest.mark.timeout(20)
 def test_an_error_of_the_consumer_reaches_a_producer_that_never_stops():
     def fails(items):
         for item in items:
