@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import msgspec
+import numpy as np
 
 from chronicle import identity
 from chronicle.events.row import Common
@@ -25,7 +26,9 @@ SOURCE = "chronicle.import"
 PRODUCER = "chronicle-import/1"
 IMPORTER = "chronicle/1"
 MAX_VALUE_DEPTH = 100
-MAX_TEXT_DEPTH = 1_000
+_WORTH_ONE_LOOK = 8 << 10
+_MOST_AT_ONE_LOOK = 4 << 20
+"""Bytes."""
 
 DOCUMENT_KINDS = frozenset({"document.opened", "document.part", "document.chunk", "document.closed", "document.opaque"})
 SOURCE_KINDS = frozenset({"source.opened", "source.closed", "source.bound"})
@@ -267,6 +270,8 @@ class _Writer:
         self._event_id = identity.event_ids(self.id, self.copy)
         self._ids = _json(self.id), _json(self.copy)
         self._envelopes = [self._envelope(story) for story in document.stories]
+        self._shallow = False
+        """Whether all parts are known to be strict and not too deep for a value."""
 
     def _envelope(self, story: CutStory) -> tuple[Common, bytes]:
         """What all rows of a story share: columns, and the JSON of their envelope members."""
@@ -334,6 +339,7 @@ class _Writer:
         ref = self._ref()
         ref.start = document.start - document.lead
         self._put("document.opened", 0, now, (_json(ref), b',"wire":', wire_json(source[document.lead : at])))
+        self._shallow = document.strict and _are_shallow(source, document.parts)
         for number, part in enumerate(document.parts, 1):
             self._part(number, part, source[at : part.start])
             at = part.end
@@ -353,7 +359,7 @@ class _Writer:
             wire_json(lead),
         )
         body: tuple[bytes, ...]
-        if (self._document.strict and _is_shallow(text)) or (not self._document.strict and jsontext.is_strict(text)):
+        if self._shallow or (_is_shallow(text) if self._document.strict else jsontext.is_strict(text)):
             body = (ref, b',"value":', text)
         else:
             body = (ref, _text_member(text))
@@ -374,6 +380,17 @@ def put_document(sink: RowSink, context: ImportContext, source: bytes, cut: CutS
         return 1
     writer.rows(tail)
     return len(document.parts) + 2
+
+
+def _are_shallow(source: bytes, parts: Sequence[CutPart]) -> bool:
+    """Whether no part can nest too deep, by one look at all of them; False where that look would not pay, too."""
+    begin, end = (parts[0].start, parts[-1].end) if parts else (0, 0)
+    if not _WORTH_ONE_LOOK <= end - begin <= _MOST_AT_ONE_LOOK:
+        return False
+    # `[` is `{` without the bit 0x20.
+    opening = np.flatnonzero((np.frombuffer(source, np.uint8, end - begin, begin) | 0x20) == ord("{"))
+    counts = np.diff(np.searchsorted(opening, [*(part.start - begin for part in parts), end - begin]))
+    return bool(counts.max() <= MAX_VALUE_DEPTH)
 
 
 def _is_shallow(text: bytes) -> bool:

@@ -158,6 +158,24 @@ def copy_of(data: bytes, key: str, *, parts: bool) -> list[bytes]:
     return [record if parts else record.replace(b'"cut":"1"', b'"cut":"0"') for record in sink.texts()]
 
 
+@pytest.mark.parametrize("size", [1, 5_000, 2_000_000])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_step_too_deep_for_a_value_stands_as_text_wherever_it_lies(size: int, at: int) -> None:
+    def nested(depth: int) -> str:
+        return '{"a":' * depth + "1" + "}" * depth
+
+    extras = ['"[{[{"', nested(98), json.dumps("{[" * 200)]
+    extras.insert(at, nested(100))
+    head = '{"schema_version":"ATIF-v1.7","session_id":"s","agent":{"name":"a","version":"1"},"steps":['
+    said = "x" * size
+    steps = [f'{{"step_id":{i},"source":"user","message":"{said}","extra":{{"k":{more}}}}}' for i, more in enumerate(extras)]
+    data = f"{head}{','.join(steps)}]}}".encode()
+    payloads = [json.loads(record)["payload"] for record in copy_of(data, "file:///x/deep.json", parts=True)]
+    members = [payload for payload in payloads if "part" in payload.get("document", {})]
+    assert ["text" in payload for payload in members] == [place == at for place in range(4)]
+    assert members[at]["text"] == steps[at]
+
+
 def test_copies_by_other_cut_rules_are_never_mixed(tmp_path: Path) -> None:
     data = atif("s2", 3, subagent_trajectories=[child("bird", 3)])
     whole, pieces = copy_of(data, "file:///x/a.json", parts=False), copy_of(data, "file:///x/a.json", parts=True)
