@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from chronicle.errors import ProjectionError
-from chronicle.formats import atif, hub, jsontext
+from chronicle.formats import atif, hub, jsontext, turns
 from chronicle.formats.kinds import Reading
 from chronicle.formats.story import StorylineDocument
 from tests.formats.oddities import atif_documents, atif_steps, differences, odd
 
 CORPUS = Path(__file__).resolve().parents[2] / "../shared/corpus/atif"
+CALLS = ',"tool_calls":[{"tool_call_id":"c","function_name":"f","arguments":{}}]'
 LAW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -582,3 +583,11 @@ def test_a_foreign_story_with_audio_needs_the_newest_version(part: str, version:
         f'"turns":[{{"id":1,"src":"user","msg":[{{"type":"{part}","source":{{}}}}]}}]}}'
     )
     assert jsontext.parse(hub.convert("storyline", "atif", text)).get("schema_version") == version
+
+
+@pytest.mark.parametrize("steps", [step() + "," + step(), step(CALLS) + "," + step(CALLS, "2")], ids=["step", "call"])
+def test_a_changed_id_that_the_residual_does_not_keep_is_noticed(steps: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stories_of(document(steps))
+    monkeypatch.setattr(turns, "settled", lambda rest, name, text: rest)
+    with pytest.raises(ProjectionError, match="do not give back turn"):
+        hub.into_storyline("atif", document(steps))

@@ -12,11 +12,14 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chronicle.maintain import maintain
 from chronicle.options import MaintainOptions, VerifyOptions
+from chronicle.projection import tables
+from chronicle.storyline.source import StorylineDataSource
 from chronicle.verify import verify
 from tests.lake import Lake
 from tests.laws.contents import CONTENTS, atif, chats, child
@@ -162,3 +165,18 @@ def test_incremental_equals_full_whatever_happened(life: list[tuple[str, str, in
         if life is EVENTFUL:
             assert run.tally["incremental"] == 5
             assert (run.tally["merged"] > 0, run.tally["removed"] > 0) == (True, True)
+
+
+def test_the_tables_do_not_depend_on_the_size_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    life = Life(tmp_path)
+    for number, data in enumerate(ALL):
+        life.lake.put(f"{number}.jsonl", data)
+    life.lake.ingest()
+    life.rebuild(full=True)
+    source = StorylineDataSource.open(life.lake.paths.storyline)
+    rows, stories = life.lake.rows(), list(source.stories())
+    monkeypatch.setattr(tables, "_FULL_ROWS", 2)
+    life.rebuild(full=True)
+    source = StorylineDataSource.open(life.lake.paths.storyline)
+    assert (life.lake.rows(), list(source.stories())) == (rows, stories)
+    assert max(len(story.turns) for story in stories) > 4

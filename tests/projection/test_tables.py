@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pyarrow as pa
 import pytest
@@ -16,11 +17,20 @@ from chronicle.projection import columns, tables
 from tests.projection import strategies as some
 
 
-def built(stories: list[StorylineDocument]) -> dict[str, pa.RecordBatch]:
+def built(stories: list[StorylineDocument], *, alone: bool = True) -> dict[str, pa.RecordBatch]:
+    """The rows of stories, each of a document of its own or all of one; they keep their turns."""
+    (batches,) = in_batches(stories, alone)
+    return batches
+
+
+def in_batches(stories: list[StorylineDocument], alone: bool) -> list[dict[str, pa.RecordBatch]]:
+    found = []
     builder = tables.TableBuilder()
-    for at, story in enumerate(stories):
-        builder.add([replace(story)], at)
-    return builder.batches()
+    for at, document in enumerate([[story] for story in stories] if alone else [stories]):
+        builder.add(list(map(replace, document)), at)
+        while builder.is_full:
+            found.append(builder.batches())
+    return [*found, builder.batches()]
 
 
 def cells(data: pa.RecordBatch | pa.Table) -> list[dict[str, object]]:
@@ -69,6 +79,44 @@ def test_rows_do_not_depend_on_the_batches(stories: list[StorylineDocument], dat
             joined, left = (each.drop_columns(["storage_ordinal"]) for each in (joined, left))
         assert cells(joined) == cells(left)
     assert read_back(*parts) == stories
+
+
+@given(some.stories(max_size=6), st.integers(1, 9), st.integers(1, 300), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_rows_do_not_depend_on_the_size_of_a_batch(stories: list[StorylineDocument], rows: int, size: int, alone: bool) -> None:
+    whole = built(stories, alone=alone)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "_FULL_ROWS", rows)
+        patch.setattr(tables, "_FULL_BYTES", size)
+        parts = in_batches(stories, alone)
+    for name, schema in tables.SCHEMAS.items():
+        assert cells(pa.Table.from_batches([part[name] for part in parts], schema)) == cells(whole[name])
+    assert read_back(*parts) == stories
+    most = max((1 + len(turn.tool_calls or ()) for story in stories for turn in story.turns), default=0)
+    assert all(sum(part[name].num_rows for name in part) <= 2 * rows + most for part in parts)
+
+
+def test_a_large_story_is_let_go_of_while_it_becomes_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_FULL_BYTES", 1 << 18)
+    tracemalloc.start()
+    try:
+        large = story(*(turn(n, msg=b'"%b"' % (b"x" * (1 << 16))) for n in range(1, 129)))
+        builder = tables.TableBuilder()
+        builder.add([large], 0)
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        rows, left = 0, []
+        while builder.is_full:
+            rows += builder.batches()["steps"].num_rows
+            left.append(tracemalloc.get_traced_memory()[0])
+        rows += builder.batches()["steps"].num_rows
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (rows, size > 128 << 16) == (128, True)
+    assert peak < size + (1 << 20), "one batch more, not the story once more"
+    assert left == sorted(left, reverse=True)
+    assert left[-1] < size // 8
 
 
 @given(some.stories())

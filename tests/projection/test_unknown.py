@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from chronicle.formats import hub
 from chronicle.formats.cut import cut
 from chronicle.formats.story import StorylineDocument
+from chronicle.projection import tables
 from chronicle.projection.tables import TableBuilder, stories
 from chronicle.projection.unknown import MARKER
 from tests.laws.contents import atif, chats, child
@@ -84,6 +85,17 @@ def test_all_of_a_document_stand_in_the_row_of_its_root() -> None:
     assert fields == {"sources": {"atif": {"fields": UNKNOWN, "source_document_id": some[1].story_id}}}
     assert counts == {"atif": COUNTS}
     assert others["sources"]["atif"] == {"fields": {"/x": 3}, "source_document_id": some[4].story_id}
+
+
+def test_turns_of_later_batches_are_in_the_row_of_their_root_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = read(with_members(UNKNOWN))
+    ((fields, counts), *_) = cells(list(map(replace, some)))
+    monkeypatch.setattr(tables, "_FULL_ROWS", 1)
+    builder = TableBuilder()
+    builder.add(some, 0)
+    (row,) = builder.batches()["runs"].to_pylist()
+    assert (json.loads(row["unknown_fields"]), json.loads(row["unknown_key_counts"])) == (fields, counts)
+    assert builder.rows > 5
 
 
 def test_the_same_key_twice_counts_twice() -> None:
