@@ -12,6 +12,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 50_000
 def main() -> None:
     """Entry point of the `chronicle` command."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nobody multiplies matrices here, and the start of threads for it is slow
     try:
         from flows.cli import main as run
 
