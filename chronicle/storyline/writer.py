@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
 import pyarrow as pa
@@ -123,11 +124,9 @@ class StorylineWriter:
         return snapshot
 
     def _publish(self, snapshot: Snapshot) -> None:
-        for table, version in snapshot.versions.items():
-            uri = generation_path(self.root, snapshot.table_generation, table)
-            latest = int(lanceio.open_version(uri, version).latest_version)
-            if latest != version:
-                raise CurrentConflict(f"{uri}: somebody wrote version {latest} meanwhile", hint="run again", path=uri)
+        places = [generation_path(self.root, snapshot.table_generation, table) for table in snapshot.versions]
+        with ThreadPoolExecutor(len(places), thread_name_prefix="chronicle-check") as pool:  # a store may be far away
+            list(pool.map(_check_last, places, snapshot.versions.values()))
         self._remember_last(snapshot)
         self._commit(snapshot)
         self.pinned = snapshot
@@ -165,7 +164,8 @@ class StorylineWriter:
                 for name, part in parts.items():
                     tables[name].put(part)
             for table in tables.values():
-                table.end()  # all of them write what they still hold side by side
+                table.end()  # all of them write what they still hold side by side,
+            self._filing.version()  # and the texts beside them
             return {name: table.finish() for name, table in tables.items()}
 
     def _kept(self, pinned: Snapshot, removed: frozenset[str]) -> Iterator[Batches]:
@@ -221,6 +221,13 @@ class _Table:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is not None and self._feed is not None:
             self._feed.abort()
+
+
+def _check_last(uri: str, version: int) -> None:
+    """Raise CurrentConflict where a version is not the last one: a stranger's commit lies below it or above."""
+    latest = int(lanceio.open_version(uri, version).latest_version)
+    if latest != version:
+        raise CurrentConflict(f"{uri}: somebody wrote version {latest} meanwhile", hint="run again", path=uri)
 
 
 def _restored(uri: str, version: int) -> int:
