@@ -10,6 +10,7 @@ import msgspec
 
 from chronicle.errors import NotFoundError
 from chronicle.events.imported import DOCUMENT_KINDS, SOURCE_KINDS, SourceRef, decode_record
+from chronicle.formats.document import drained
 from chronicle.layout import DatasetPaths
 from chronicle.projection.fold import DocumentFold, FactDocument
 from chronicle.projection.sources import SourceFold, fold_all, wanted_documents
@@ -92,7 +93,8 @@ def payloads(column: pa.Array | pa.ChunkedArray) -> list[bytes]:
 def rows_of(first: int | Sequence[int], batch: pa.RecordBatch) -> Iterator[Row]:
     """Rows of one batch with `ROW_COLUMNS`; `first` is the number of its first row, or the numbers of all."""
     numbers = range(first, first + batch.num_rows) if isinstance(first, int) else first
-    return zip(numbers, batch["kind"].to_pylist(), batch["trace_id"].to_pylist(), payloads(batch["payload_json"]), strict=True)
+    records = drained(payloads(batch["payload_json"]))  # each may be large, and is held by what it becomes
+    return zip(numbers, batch["kind"].to_pylist(), batch["trace_id"].to_pylist(), records, strict=True)
 
 
 def document_rows(

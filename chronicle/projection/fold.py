@@ -190,9 +190,10 @@ def _assemble(document_id: str, copy: _Copy, wanted: Wanted) -> FactDocument | N
     opened, closed = copy.opened, copy.closed
     assert opened is not None
     assert closed is not None
-    if copy.parts.keys() != set(range(1, len(copy.parts) + 1)) or closed.size is None:
+    numbers = range(1, len(copy.parts) + 1)
+    if closed.size is None or not all(number in copy.parts for number in numbers):
         return None
-    parts = [copy.parts[number] for number in range(1, len(copy.parts) + 1)]
+    parts = [copy.parts[number] for number in numbers]
     opening = copy.wire[opened.start :]
     inside = len(opening) + sum(len(part.lead) + len(part.text) for part in parts)
     end = closed.size - inside
