@@ -242,7 +242,7 @@ class _Cutter:
             return self._atif(reader, at, verdict)
         if verdict.format == "storyline":
             document = self._document(reader, at, verdict, pieces.storyline(reader, places))
-            document.invalid = pieces.violation(self.source[at.start : at.end])
+            document.invalid = pieces.violation(self.source, at, document.parts)
             return document
         return self._document(reader, at, verdict, pieces.openai(reader, at, verdict, top, places))
 

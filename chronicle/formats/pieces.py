@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from chronicle.errors import InputError
 from chronicle.formats import jsontext, openai_msg
 from chronicle.formats import storyline as rules
@@ -59,13 +61,16 @@ def storyline(reader: Reader, members: dict[str, Slice]) -> Pieces:
     return parts, [CutStory("", text(*_SESSION_KEYS), agent_id, text(*_RUN_KEYS))]
 
 
-def violation(text: bytes) -> str:
-    """`invalid:<rule>` for a Storyline document that must be rejected (storyline.md 5), else ``."""
+def violation(source: bytes, at: Slice, parts: Sequence[CutPart]) -> str:
+    """`invalid:<rule>` for a Storyline document that must be rejected (storyline.md 5), else ``; `parts`: its turns."""
+    first, last = (parts[0].start, parts[-1].end) if parts else (at.end, at.end)
+    turns = (jsontext.parse(source[part.start : part.end]) for part in parts)
     try:
-        value = jsontext.parse(text)
+        rule = rules.violation(jsontext.parse(source[at.start : first] + source[last : at.end]), turns)
+        for _ in turns:  # one that is too deep may follow
+            pass
     except InputError:
         return ""  # nested too deep for anybody to project it
-    rule = rules.violation(value)
     return f"invalid:{rule.removeprefix('invalid:')}" if rule else ""
 
 

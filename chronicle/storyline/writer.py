@@ -22,7 +22,7 @@ from chronicle.storyline.current import Projection, Snapshot, encode_state
 from chronicle.storyline.objects import Filing
 
 Batches = Mapping[str, pa.RecordBatch]
-"""One record batch a table; whole stories, in any order."""
+"""One record batch a table. The rows of a story may lie in several that follow each other; stories come in any order."""
 
 IDS_PER_DELETE = 500
 _SCAN_ROWS = 1024
