@@ -23,6 +23,8 @@ from chronicle.storage.listing import SourceFile, list_sources
 
 _AHEAD_BYTES = 32 << 20
 """Source bytes that may be read ahead of the cutter."""
+_LEAST_AHEAD_BYTES = 64 << 10
+"""What a file counts at least: what is kept of one while it waits weighs more than its bytes where it is small."""
 _OBJECTS_AT_ONCE = 16
 """Objects of a store that is far away are read side by side, whatever `workers` says: the way takes the time."""
 
@@ -95,15 +97,19 @@ def _read_ahead(run: Intake, files: deque[SourceFile]) -> Iterator[tuple[SourceF
                     waiting.append((file, None))
                 else:
                     waiting.append((file, readers.submit(read_source, file, limits)))
-                    ahead += file.size
-                while ahead > _AHEAD_BYTES:
+                    ahead += _ahead(file)
+                while waiting and (ahead > _AHEAD_BYTES or waiting[0][1] is None):
                     ready = waiting.popleft()
-                    ahead -= ready[0].size if ready[1] is not None else 0
+                    ahead -= _ahead(ready[0]) if ready[1] is not None else 0
                     yield ready
             while waiting:
                 yield waiting.popleft()
         finally:
             readers.shutdown(wait=True, cancel_futures=True)
+
+
+def _ahead(file: SourceFile) -> int:
+    return max(file.size, _LEAST_AHEAD_BYTES)
 
 
 def _take_stdin(run: Intake) -> None:

@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,14 +19,16 @@ import zstandard
 from chronicle import identity
 from chronicle.errors import IntegrityError, NotFoundError, UsageError
 from chronicle.export import export
-from chronicle.ingest import ingest
+from chronicle.ingest import _read_ahead, ingest
 from chronicle.intake import reading
 from chronicle.intake.reading import Limits
 from chronicle.intake.receipts import list_receipts, rebuild_receipts
+from chronicle.intake.sources import begin
 from chronicle.layout import DatasetPaths
 from chronicle.options import ExportOptions, IngestOptions, VerifyOptions
 from chronicle.quarantine import Quarantine
 from chronicle.retry import retry
+from chronicle.storage.listing import list_sources
 from chronicle.verify import verify
 from tests.jsoncompare import same_json
 from tests.lake import Lake, tree
@@ -50,6 +53,17 @@ def test_a_touched_file_is_digested_once_and_no_fact_is_written(lake: Lake) -> N
     again = lake.ingest()
     assert counts(again) == {"sources": 1, "unchanged": 1}
     assert again.fact_version == 1
+
+
+def test_of_very_many_small_files_few_are_read_ahead(lake: Lake) -> None:
+    for number in range(700):
+        lake.put(f"{number}.json", b"{}")
+    run = begin(IngestOptions(paths=lake.paths, sources=(str(lake.inbox),)))
+    files = deque(list_sources((str(lake.inbox),), lake.paths.lake).files)
+    ahead = _read_ahead(run, files)
+    next(ahead)
+    assert len(files) >= 180, "they are on their way, or held as they were read"
+    assert len(list(ahead)) == 699
 
 
 def test_a_racy_file_is_digested_once_more(lake: Lake) -> None:

@@ -47,8 +47,8 @@ class Receipts:
         each question may."""
         self._paths = paths
         self._stored = stored or _Stored(paths)
-        self._of_keys = _Part(self._stored, "source_key")
-        self._of_ids = _Part(self._stored, "source_id")
+        self._of_keys = _Part(self._stored, "source_key", unasked=("known", "begun"))
+        self._of_ids = _Part(self._stored, "source_id", unasked=("current", "begun"))
         self._applied: list[_Row] = []
         """What is not stored yet."""
         self._grown = False
@@ -92,13 +92,18 @@ class Receipts:
 
     def apply(self, kind: str, ref: SourceRef) -> None:
         """Take in one `source.*` fact that was written: it counts in this process at once and is stored by `flush`."""
-        self._of_keys.fold(ref.source_key).apply(kind, ref)
-        self._of_ids.fold(ref.source_id).apply(kind, ref)
+        self._of_keys.apply(ref.source_key, kind, ref)
+        self._of_ids.apply(ref.source_id, kind, ref)
         self._applied.append((kind, ref))
 
     def saw(self, receipt: Receipt, stat: Stat) -> None:
         """Note that a key still holds the same bytes, under another stat."""
         self.apply(SEEN, SourceRef(source_id=receipt.source_id, source_key=receipt.source_key, stat=stat))
+
+    @property
+    def pending(self) -> int:
+        """How many were applied and are not stored yet."""
+        return len(self._applied)
 
     def flush(self, mark: LogMark | None = None) -> None:
         """Store what was applied, with the end of what was published. Call it only when the facts behind it are."""
@@ -108,11 +113,15 @@ class Receipts:
 
 
 class _Part:
-    """The fold of the rows of one column's values, as far as they were asked for: what it says of those is what all rows say."""
+    """The fold of the rows of one column's values, as far as they were asked for: what it says of those is what all rows say.
 
-    def __init__(self, stored: _Stored, column: str) -> None:
+    `unasked`: members of the fold that nobody asks it for. They are not kept: of very many sources they would weigh.
+    """
+
+    def __init__(self, stored: _Stored, column: str, unasked: Sequence[str]) -> None:
         self._stored, self._column = stored, column
         self._fold = SourceFold()
+        self._unasked: list[dict[str, Any]] = [getattr(self._fold, member) for member in unasked]
         self._asked: set[str] = set()
 
     def fold(self, value: str) -> SourceFold:
@@ -120,8 +129,18 @@ class _Part:
         if value not in self._asked:
             self._asked.add(value)
             for kind, ref in self._stored.of(self._column, value):
-                self._fold.apply(kind, ref)
+                self._take(kind, ref)
         return self._fold
+
+    def apply(self, value: str, kind: str, ref: SourceRef) -> None:
+        """Take in one more row of this value."""
+        self.fold(value)
+        self._take(kind, ref)
+
+    def _take(self, kind: str, ref: SourceRef) -> None:
+        self._fold.apply(kind, ref)
+        for members in self._unasked:
+            members.clear()
 
 
 class _Stored:

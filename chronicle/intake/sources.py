@@ -25,6 +25,9 @@ from chronicle.quarantine import Entry, Quarantine, entry_id
 from chronicle.reports import IngestReport
 from chronicle.storage.listing import SourceFile
 
+MOST_RECEIPTS = 20_000
+"""Receipts of one micro-batch: of very many small sources they weigh more than the rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -164,7 +167,7 @@ class Intake:
         self.report.source_bytes += len(source.read.data)
         self._replace_entry(source)
         self.receipts.apply("source.closed", ref)
-        if self.sink.pending_bytes >= self.options.batch_bytes:
+        if self.sink.pending_bytes >= self.options.batch_bytes or self.receipts.pending >= MOST_RECEIPTS:
             self.publish()
 
     def _replace_entry(self, source: Source) -> None:

@@ -39,7 +39,7 @@ FEWEST_BATCH_ROWS = 32
 _UNPACKED = 3
 """Times its stored size that text takes."""
 
-_ONE_HEAP = {-8: 1, -3: 32 << 20, -1: 32 << 20}
+_ONE_HEAP = {-8: 2, -3: 32 << 20, -1: 32 << 20}
 """For glibc: M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD (bytes)."""
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?/(?:home|rustc)/\S+\.rs:\d+:\d+")
