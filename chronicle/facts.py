@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
     from chronicle.events.log import LogSnapshot
 
 ROW_COLUMNS = ["kind", "trace_id", "payload_json"]
-_ROWS_A_TAKE = 1_000
-_TAKES_AT_ONCE = 4
-"""Lance unpacks the rows of one take on one thread, outside the interpreter's lock."""
+_ROWS_A_TAKE = 5_000
 
 Row = tuple[int, str, str, bytes]
 """(row number, kind, trace_id, payload_json)."""
@@ -49,25 +46,24 @@ def source_fold(snapshot: LogSnapshot, stop: int | None = None) -> SourceFold:
 
 
 def source_facts(snapshot: LogSnapshot, stop: int | None = None, start: int = 0) -> Iterator[tuple[str, SourceRef]]:
-    """(kind, payload.source) of the `source.*` facts `[start, stop)` in append order, found by the `kind` column alone."""
+    """(kind, payload.source) of the `source.*` facts `[start, stop)` in append order, found by their columns alone.
+
+    A `source.opened` comes only where no `source.closed` of that source is in the range: that one says all of it again.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kinds = pa.array(sorted(SOURCE_KINDS))
-    rows: list[int] = []
-    for first, batch in snapshot.scan(["kind"], start=start, stop=stop):
-        hits = pc.indices_nonzero(pc.is_in(batch["kind"], value_set=kinds))
-        rows += (first + row for row in hits.to_pylist())
-    for taken in _taken(snapshot, rows, ["kind", "payload_json"]):
+    sought = pa.array(sorted(SOURCE_KINDS))
+    found: list[tuple[int, str, str]] = []
+    for first, batch in snapshot.scan(["kind", "trace_id"], start=start, stop=stop):
+        hits = pc.indices_nonzero(pc.is_in(batch["kind"], value_set=sought))
+        few = batch.take(hits)
+        found += zip((first + hit for hit in hits.to_pylist()), few["kind"].to_pylist(), few["trace_id"].to_pylist(), strict=True)
+    closed = {trace_id for _, kind, trace_id in found if kind == "source.closed"}
+    rows = [row for row, kind, trace_id in found if kind != "source.opened" or trace_id not in closed]
+    for at in range(0, len(rows), _ROWS_A_TAKE):
+        taken = snapshot.take(rows[at : at + _ROWS_A_TAKE], ["kind", "payload_json"])
         yield from source_refs(taken["kind"].to_pylist(), payloads(taken["payload_json"]))
-
-
-def _taken(snapshot: LogSnapshot, rows: Sequence[int], columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The given rows, in the order given, some at a time."""
-    few = [rows[at : at + _ROWS_A_TAKE] for at in range(0, len(rows), _ROWS_A_TAKE)]
-    with ThreadPoolExecutor(_TAKES_AT_ONCE, thread_name_prefix="chronicle-take") as takers:
-        for at in range(0, len(few), _TAKES_AT_ONCE):
-            yield from takers.map(lambda some: snapshot.take(some, columns), few[at : at + _TAKES_AT_ONCE])
 
 
 def source_refs(kinds: Iterable[str], records: Iterable[bytes]) -> Iterator[tuple[str, SourceRef]]:

@@ -73,7 +73,8 @@ def _retry_source(run: Intake, entry: Entry, data: bytes) -> None:
     run.replaced.add(entry.id)
     if newer is not None and newer.source_id != source.read.source_id:
         kept = replace(source.read, source_id=newer.source_id, digest="", stat=newer.stat)
-        run.receipts.apply("source.bound", imported.put_bound(run.sink, run.context(Source(newer.source_key, newer.root, kept))))
+        bound = imported.put_bound(run.sink.last, run.context(Source(newer.source_key, newer.root, kept)))
+        run.receipts.apply("source.bound", bound)
 
 
 def _retry_member(run: Intake, entry: Entry, data: bytes) -> None:

@@ -15,6 +15,20 @@ CHUNK_BYTES = 8 << 20
 """Payload bytes of one record batch on its way to the writer thread."""
 
 
+Row = tuple[int, str | None, int, str, Sequence[bytes], Common]
+
+
+class LastRows:
+    """Takes rows (`events.imported.RowSink`) for the end of a micro-batch."""
+
+    def __init__(self) -> None:
+        self.held: list[Row] = []
+
+    def add(self, seq: int, event_id: str | None, timestamp_ms: int, kind: str, pieces: Sequence[bytes], common: Common) -> None:
+        """Take one row."""
+        self.held.append((seq, event_id, timestamp_ms, kind, pieces, common))
+
+
 class FactSink:
     """Takes rows (`events.imported.RowSink`). Nothing is visible before `publish`; leaving by an exception discards the rest."""
 
@@ -27,6 +41,8 @@ class FactSink:
         self._dry_run = dry_run
         self._flushed_bytes = 0
         self._last_event = ""
+        self.last = LastRows()
+        """For what is read without the rest, the ends of sources: side by side they are found in a few chunks of the column."""
         self.segments = 0
         """Segments published so far."""
         self.mark: LogMark | None = None
@@ -46,6 +62,12 @@ class FactSink:
         if self._columns.bytes >= CHUNK_BYTES:
             self._flush()
 
+    def settle(self) -> None:
+        """Put the rows of `last` behind those that came so far."""
+        held, self.last.held = self.last.held, []
+        for row in held:
+            self.add(*row)
+
     @property
     def pending_bytes(self) -> int:
         """Payload bytes since the last publish."""
@@ -53,6 +75,7 @@ class FactSink:
 
     def publish(self) -> None:
         """Make all rows since the last publish visible, durably; does nothing where there are none."""
+        self.settle()
         self._flush()
         if self._writer is not None and (segment := self._writer.publish()) is not None:
             self.segments += 1

@@ -74,7 +74,7 @@ class Intake:
         self.receipts.saw(receipt, source.read.stat)
 
     def _bind(self, source: Source) -> None:
-        ref = imported.put_bound(self.sink, self.context(source))
+        ref = imported.put_bound(self.sink.last, self.context(source))
         self.report.bound += 1
         self.report.events += 1
         self._report_members(source.key, ref.source_id)
@@ -141,7 +141,7 @@ class Intake:
                 self._set_member_aside(source, found, document, data)
         documents = (prefix.documents if prefix else 0) + len(found.documents)
         extent = Extent(documents, len(source.read.data), source.read.digest)
-        ref = imported.put_closed(self.sink, context, found, prefix, extent)
+        ref = imported.put_closed(self.sink.last, context, found, prefix, extent)
         if prefix is not None:
             self.report.continued += 1
             self._report_members(source.key, prefix.source_id)
@@ -152,11 +152,12 @@ class Intake:
         context, data = self.context(source), source.read.data
         found = CutSource(format=JOURNAL, container="jsonl", documents=[], size=len(data))
         imported.put_opened(self.sink, context, found, None)
+        self.sink.settle()  # the journal may tell of the same keys
         journal = put_journal(self.sink, data, source.read.source_id, context.now_ms)
         for document in journal.rejected:
             self._set_member_aside(source, found, document, data)
         extent = Extent(0, len(data), source.read.digest)
-        ref = imported.put_closed(self.sink, context, found, None, extent)
+        ref = imported.put_closed(self.sink.last, context, found, None, extent)
         for kind, told in journal.sources:
             self.receipts.apply(kind, told)
         self._stored(source, journal.records + 2, ref)
