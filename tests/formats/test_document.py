@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 
 from chronicle.formats import hub
 from chronicle.formats.cut import cut
 from chronicle.formats.document import Document, drained
+from chronicle.project import Projector
+from chronicle.projection.fold import FactDocument
 from tests.laws.contents import atif, chats
 
 LARGE = "x" * (1 << 16)
@@ -68,6 +71,15 @@ def test_a_document_has_no_parts_when_it_has_become_stories(data: bytes) -> None
     assert count > 0
     assert given.parts == []
     assert stories[0].turns
+
+
+@pytest.mark.parametrize("data", [atif("s", 3), chats(range(2))])
+def test_a_document_that_was_cut_by_other_rules_is_cut_again(data: bytes) -> None:
+    ours = document(data)
+    theirs = replace(ours, cut="0", opening=ours.text, parts=[], closing=b"")
+    projector = Projector()
+    ((_, stories),) = projector.stories([FactDocument(0, ours.source_id, 0, b"", theirs, b"")])
+    assert (stories, projector.failed) == (hub.into(ours), [])
 
 
 def test_what_is_drained_comes_in_order() -> None:
