@@ -237,26 +237,27 @@ def _with_residual(reading: Reading, at: str, rest: Residual) -> tuple[Reading, 
 
 def _by_plan(plan: _Plan, text: bytes, values: list[msgspec.Raw]) -> Reading | None:
     """The reading of an object that has the names and nulls of the plan; None where `slow` has to look."""
-    pieces: list[Any] = plan.gaps[0].copy() if plan.gaps else [b""] * (2 * len(values) + 1)
+    _, texts, strings, typed, fixed, copied, lints, gaps, _ = plan
+    pieces: list[Any] = gaps[0].copy() if gaps else [b""] * (2 * len(values) + 1)
     pieces[1::2] = values
     if b"".join(pieces) != text and not _is_spelled(text, plan, values):
         return None
     out: dict[str, Any] = {}
     try:
-        for place, attr in plan.strings:
+        for place, attr in strings:
             out[attr] = _str(values[place])
-        for place, attr, read, field in plan.typed:
+        for place, attr, read, field in typed:
             out[attr] = read(bytes(values[place]), field)
     except (NotQuick, *_REFUSED):
         return None
-    for place, attr, may_be_null in plan.texts:
+    for place, attr, may_be_null in texts:
         value = out[attr] = bytes(values[place])
         if value == b"null" and not may_be_null:
             return None
-    if not plan.copied:
-        return Reading(out, plan.residual, plan.lints)
-    copied = {at: jsontext.dump(jsontext.parse(bytes(values[place]))).decode() for at, place in plan.copied}
-    return Reading(out, {**plan.residual, **copied}, plan.lints)
+    if not copied:
+        return Reading(out, fixed, lints)
+    kept = {at: jsontext.dump(jsontext.parse(bytes(values[place]))).decode() for at, place in copied}
+    return Reading(out, {**fixed, **kept}, lints)
 
 
 def _is_spelled(text: bytes, plan: _Plan, values: list[msgspec.Raw]) -> bool:

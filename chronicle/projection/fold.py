@@ -143,7 +143,8 @@ class DocumentFold:
         if kind == "document.opaque":
             self._take_opaque(ordinal, document_id, record)
             return None
-        copy = self._copies.setdefault(document_id, {}).setdefault(ref.copy, _Copy())
+        copies = self._copies.setdefault(document_id, {})
+        copy = copies.get(ref.copy) or copies.setdefault(ref.copy, _Copy())
         copy.size += len(payload)
         self._held += len(payload)
         if kind == "document.part" and ref.part is not None:
@@ -153,7 +154,7 @@ class DocumentFold:
             copy.ordinal, copy.opened, copy.wire = ordinal, ref, wire_bytes(record.payload.wire)
         elif kind == "document.closed":
             copy.closed, copy.end = ref, wire_bytes(record.payload.wire)
-        return self._whole(document_id, ref.copy, copy) if copy.is_complete() else None
+        return self._whole(document_id, ref.copy, copy) if copy.closed is not None and copy.is_complete() else None
 
     def _take_opaque(self, ordinal: int, document_id: str, record: ImportedRecord) -> None:
         payload, wanted = record.payload, self.wanted[document_id]
