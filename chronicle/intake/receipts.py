@@ -7,8 +7,8 @@ another one (restored from an older backup, or begun anew) would have sources pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +17,8 @@ from chronicle.errors import ConflictError, IntegrityError, NotFoundError
 from chronicle.events import mark as marks
 from chronicle.events.imported import SourceRef, Stat
 from chronicle.events.mark import LogMark
-from chronicle.layout import DatasetPaths, remedy
+from chronicle.intake.stored import COLUMNS, MARK, Row, StoredReceipts, latest
+from chronicle.layout import DatasetPaths
 from chronicle.projection.sources import SEEN, KnownSource, Receipt, SourceFold
 
 if TYPE_CHECKING:
@@ -25,15 +26,8 @@ if TYPE_CHECKING:
 
     from chronicle.events.snapshot import LogSnapshot
 
-_COLUMNS = ("kind", "source_key", "source_id", "source")
-"""`source` is the JSON of the SourceRef, the two before it what it is found by."""
-_MARK = "log"
-"""Kind of a row that is no receipt: its `source` is a LogMark, how far the log was read."""
 _ENCODE = ("source",)
 _LOCK = ".receipts.lock"
-_FEW = 64
-"""So many questions are answered by a look at a whole column; after that it is sorted once."""
-_Row = tuple[str, SourceRef]
 
 
 class Receipts:
@@ -42,14 +36,14 @@ class Receipts:
     Only what is asked for is decoded and folded, so that one more source costs little however many there are.
     """
 
-    def __init__(self, paths: DatasetPaths, stored: _Stored | None = None) -> None:
+    def __init__(self, paths: DatasetPaths, stored: StoredReceipts | None = None) -> None:
         """Load them (or take them as loaded); none where there are none. Raises IntegrityError where they are damaged, as
         each question may."""
         self._paths = paths
-        self._stored = stored or _Stored(paths)
+        self._stored = stored or StoredReceipts(paths)
         self._of_keys = _Part(self._stored, "source_key", unasked=("known", "begun"))
         self._of_ids = _Part(self._stored, "source_id", unasked=("current", "begun"))
-        self._applied: list[_Row] = []
+        self._applied: list[Row] = []
         """What is not stored yet."""
         self._grown = False
         self.warnings: list[str] = []
@@ -86,7 +80,7 @@ class Receipts:
 
     def all(self) -> list[Receipt]:
         """All receipts in order of their keys."""
-        stored = _Stored(self._paths) if self._grown else self._stored
+        stored = StoredReceipts(self._paths) if self._grown else self._stored
         fold = _folded([*stored.rows(), *self._applied])
         return [receipt for _, receipt in sorted(fold.current.items())]
 
@@ -118,7 +112,7 @@ class _Part:
     `unasked`: members of the fold that nobody asks it for. They are not kept: of very many sources they would weigh.
     """
 
-    def __init__(self, stored: _Stored, column: str, unasked: Sequence[str]) -> None:
+    def __init__(self, stored: StoredReceipts, column: str, unasked: Sequence[str]) -> None:
         self._stored, self._column = stored, column
         self._fold = SourceFold()
         self._unasked: list[dict[str, Any]] = [getattr(self._fold, member) for member in unasked]
@@ -143,134 +137,6 @@ class _Part:
             members.clear()
 
 
-class _Stored:
-    """Receipts as they lie, in memory; rows are decoded when they are asked for."""
-
-    def __init__(self, paths: DatasetPaths, rows: pa.RecordBatch | None = None) -> None:
-        """Load them, or take `rows` for them."""
-        import pyarrow as pa
-
-        self._path = paths.receipts
-        self._columns: dict[str, pa.Array] = {}
-        self._places: dict[str, _Places] = {}
-        self._decode = msgspec.json.Decoder(SourceRef).decode
-        self._last: tuple[int, _Row] = -1, ("", SourceRef(source_id="", source_key=""))
-        with self._damage_named():
-            table = _table(self._path) if rows is None else pa.Table.from_batches([rows])
-            self.exist = table is not None
-            if table is not None:
-                self._columns = {name: table[name].combine_chunks() for name in _COLUMNS}
-                self._places = {name: _Places(self._columns[name]) for name in ("source_key", "source_id")}
-
-    def of(self, column: str, value: str) -> list[_Row]:
-        """The rows of one source key or source id, in the order in which they were written."""
-        places = self._places.get(column)
-        if places is None or not value:  # a mark has neither key nor content, and no receipt is without
-            return []
-        return [self._row(at) for at in places.of(value)]
-
-    def rows(self) -> Iterator[_Row]:
-        """All rows in the order in which they were written."""
-        import pyarrow.compute as pc
-
-        if not self._columns:
-            return iter(())
-        return map(self._row, pc.indices_nonzero(pc.not_equal(self._columns["kind"], _MARK)).to_pylist())
-
-    @property
-    def count(self) -> int:
-        """How many rows there are, marks too."""
-        return len(self._columns["kind"]) if self._columns else 0
-
-    def mark(self) -> LogMark | None:
-        """How far the log was read; None where nothing says."""
-        import pyarrow.compute as pc
-
-        if not self._columns:
-            return None
-        with self._damage_named():
-            places = pc.indices_nonzero(pc.equal(self._columns["kind"], _MARK)).to_pylist()
-            found = [msgspec.json.decode(self._columns["source"][at].as_py(), type=LogMark) for at in places]
-        return max(found, key=lambda mark: mark.rows, default=None)
-
-    def _row(self, at: int) -> _Row:
-        if at != self._last[0]:  # whoever asks for a key mostly asks for its content next
-            with self._damage_named():
-                kind, text = self._columns["kind"][at].as_py(), self._columns["source"][at].as_py()
-                self._last = at, (kind, self._decode(text))
-        return self._last[1]
-
-    @contextmanager
-    def _damage_named(self) -> Iterator[None]:
-        try:
-            yield
-        except (IntegrityError, msgspec.MsgspecError, KeyError) as error:
-            raise IntegrityError(
-                f"the receipts at {self._path} are damaged: {error}",
-                hint=remedy(self._path),
-                path=self._path,
-            ) from error
-
-
-class _Places:
-    """Where the values of a column lie."""
-
-    def __init__(self, column: pa.Array) -> None:
-        self._column = column
-        self._asked = 0
-        self._sorted: tuple[dict[str, int], list[int], list[int]] | None = None
-
-    def of(self, value: str) -> list[int]:
-        """Rows that hold a value, first to last."""
-        import pyarrow.compute as pc
-
-        self._asked += 1
-        if self._asked <= _FEW:
-            found: list[int] = pc.indices_nonzero(pc.equal(self._column, value)).to_pylist()
-            return found
-        codes, order, starts = self._sorted = self._sorted or self._sort()
-        code = codes.get(value)
-        return [] if code is None else order[starts[code] : starts[code + 1]]
-
-    def _sort(self) -> tuple[dict[str, int], list[int], list[int]]:
-        """Value -> its code; rows in order of their codes; where the rows of each code begin."""
-        import numpy as np
-
-        encoded = self._column.dictionary_encode()
-        codes = encoded.indices.to_numpy()
-        names = encoded.dictionary.to_pylist()
-        order = np.argsort(codes, kind="stable")
-        starts = np.searchsorted(codes[order], np.arange(len(names) + 1))
-        return dict(zip(names, range(len(names)), strict=True)), order.tolist(), starts.tolist()
-
-
-def _table(path: str) -> pa.Table | None:
-    """All rows as they are now. A version that a vacuum takes away while it is read gives way to the one that came after it."""
-    from chronicle.storage import lanceio
-
-    while (dataset := _latest(path)) is not None:
-        try:
-            with lanceio.translated(path, reading=True):
-                return dataset.to_table()
-        except IntegrityError:
-            newer = _latest(path)
-            if newer is not None and newer.version == dataset.version:
-                raise
-    return None
-
-
-def _latest(path: str) -> Any:
-    """The receipts' Lance dataset as it is now; None where there is none, or only what a killed first writer left."""
-    from chronicle.storage import files, lanceio
-
-    if not files.dir_exists(path):
-        return None
-    try:
-        return lanceio.open_latest(path)
-    except NotFoundError:
-        return None
-
-
 def open_receipts(paths: DatasetPaths, *, dry_run: bool = False) -> Receipts:
     """The receipts of a dataset, folded out of its facts again where they are missing or of another log.
 
@@ -281,7 +147,7 @@ def open_receipts(paths: DatasetPaths, *, dry_run: bool = False) -> Receipts:
     if found.are_of(log):
         return found
     if dry_run:
-        made = Receipts(paths, _Stored(paths, _of_facts(log)))
+        made = Receipts(paths, StoredReceipts(paths, _of_facts(log)))
     else:
         _make_anew(paths, only_other=True)
         made = Receipts(paths)
@@ -310,7 +176,7 @@ def _of_facts(log: LogSnapshot | None) -> pa.RecordBatch:
     return _batch([(kind, ref) for kind, ref in source_facts(log) if kind != "source.opened"], marks.mark_of(log))
 
 
-def _write(paths: DatasetPaths, rows: Sequence[_Row], mark: LogMark | None = None) -> None:
+def _write(paths: DatasetPaths, rows: Sequence[Row], mark: LogMark | None = None) -> None:
     """Put rows behind those of everybody else. One process at a time: others wait.
 
     Pieces at the end that hold no more rows than are written behind them are written again with those: there are never many
@@ -323,7 +189,7 @@ def _write(paths: DatasetPaths, rows: Sequence[_Row], mark: LogMark | None = Non
     files.make_dirs(paths.ops)
     with receipts_lock(paths):
         states = files.file_states(paths.receipts)
-        known = _latest(paths.receipts)
+        known = latest(paths.receipts)
         if known is None:
             _create(paths, batch)
         else:
@@ -363,15 +229,15 @@ def _small_pieces(dataset: Any, rows: int) -> list[Any]:
     return small
 
 
-def _batch(rows: Sequence[_Row], mark: LogMark | None = None) -> pa.RecordBatch:
+def _batch(rows: Sequence[Row], mark: LogMark | None = None) -> pa.RecordBatch:
     import pyarrow as pa
 
     encode = msgspec.json.Encoder().encode
-    schema = pa.schema([pa.field(name, pa.string()) for name in _COLUMNS])
+    schema = pa.schema([pa.field(name, pa.string()) for name in COLUMNS])
     cells = [(kind, ref.source_key, ref.source_id, encode(ref).decode()) for kind, ref in rows]
     if mark is not None:
-        cells.append((_MARK, "", "", encode(mark).decode()))
-    columns = [pa.array([cell[at] for cell in cells], pa.string()) for at in range(len(_COLUMNS))]
+        cells.append((MARK, "", "", encode(mark).decode()))
+    columns = [pa.array([cell[at] for cell in cells], pa.string()) for at in range(len(COLUMNS))]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -386,7 +252,7 @@ def are_in_pieces(paths: DatasetPaths, most: int) -> bool:
     """Whether the receipts lie in more than `most` pieces."""
     from chronicle.storage import lanceio
 
-    dataset = _latest(paths.receipts)
+    dataset = latest(paths.receipts)
     with lanceio.translated(paths.receipts, reading=True):
         return dataset is not None and len(dataset.get_fragments()) > most
 
@@ -400,10 +266,10 @@ def compact_receipts(paths: DatasetPaths, superseded: Callable[[int], None]) -> 
     from chronicle.storage import files, lanceio
 
     with receipts_lock(paths):
-        known = _latest(paths.receipts)
+        known = latest(paths.receipts)
         if known is None:
             return
-        stored = _Stored(paths)
+        stored = StoredReceipts(paths)
         rows = list(stored.rows())
         before = _folded(rows)
         kept = [(kind, ref) for kind, ref in rows if kind != SEEN]
@@ -423,7 +289,7 @@ def compact_receipts(paths: DatasetPaths, superseded: Callable[[int], None]) -> 
         files.sync_tree(paths.receipts)
 
 
-def _folded(rows: Iterable[_Row]) -> SourceFold:
+def _folded(rows: Iterable[Row]) -> SourceFold:
     fold = SourceFold()
     for kind, ref in rows:
         fold.apply(kind, ref)

@@ -52,7 +52,7 @@ class _Reading:
     limits: Limits
     warnings: list[str]
     row: int = 0
-    """Number of the next row of the log that an ingest would write."""
+    """Number of the next row of the log that an ingest would write; the ends of sources would follow all of these."""
     projector: Projector = field(default_factory=Projector)
     _rows: list[tuple[int, str, str, bytes]] = field(default_factory=list)
     _known: set[str] = field(default_factory=set)
@@ -76,7 +76,6 @@ class _Reading:
             try:
                 source = self._read(file)
                 if source.source_id in self._known:
-                    self.row += 1  # its `source.bound`
                     continue
                 found = self._cut(file, source)
             except InputError as error:
@@ -118,7 +117,6 @@ class _Reading:
             wanted = Wanted(source.source_id, document.locator, None)
             yield from DocumentFold({identity.document_id(*wanted[:2]): wanted}).feed(self._rows)
             self._rows.clear()
-        self.row += 1  # source.closed
 
     def _cut(self, file: SourceFile, source: SourceBytes) -> CutSource | None:
         name = key_text(file.path)  # it stands in the message

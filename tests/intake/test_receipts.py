@@ -15,7 +15,7 @@ from chronicle.errors import IntegrityError
 from chronicle.events.imported import SourceRef, Stat
 from chronicle.events.spool import EventSpool
 from chronicle.ingest import ingest
-from chronicle.intake import receipts
+from chronicle.intake import receipts, stored
 from chronicle.intake.receipts import Receipts, list_receipts, rebuild_receipts
 from chronicle.maintain import maintain, stock
 from chronicle.options import DrainOptions, IngestOptions, MaintainOptions
@@ -29,9 +29,9 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path)
 
 
-def stored(lake: Lake) -> list[tuple[str, str]]:
+def rows(lake: Lake) -> list[tuple[str, str]]:
     """(kind, source key) of all rows of the receipts, in their order."""
-    return [(kind, ref.source_key) for kind, ref in receipts._Stored(lake.paths).rows()]
+    return [(kind, ref.source_key) for kind, ref in stored.StoredReceipts(lake.paths).rows()]
 
 
 def ref(number: int) -> SourceRef:
@@ -51,7 +51,7 @@ def test_appends_keep_their_order_in_few_pieces(lake: Lake) -> None:
     for number in range(500, 560):
         append(lake, range(number, number + 1))
         assert len(fragments(lake)) <= 7, "2 ** 6 > 60"
-    assert stored(lake) == [("source.closed", f"in/{number}") for number in range(560)]
+    assert rows(lake) == [("source.closed", f"in/{number}") for number in range(560)]
     assert fragments(lake)[0] == 500, "a large piece is not written again for a few rows"
 
 
@@ -112,7 +112,7 @@ def test_receipts_that_vacuum_removes_under_a_reader_are_read_anew(lake: Lake, m
     lake.put("a.json", atif("a", 2))
     lake.ingest()
     append(lake, range(3))
-    latest, met = receipts._latest, list[str]()
+    latest, met = stored.latest, list[str]()
 
     def overtaken(path: str) -> object:
         dataset = latest(path)
@@ -123,7 +123,7 @@ def test_receipts_that_vacuum_removes_under_a_reader_are_read_anew(lake: Lake, m
             maintain(MaintainOptions(paths=lake.paths, compact=False, index=False, retention_seconds=0))
         return dataset
 
-    monkeypatch.setattr(receipts, "_latest", overtaken)
+    monkeypatch.setattr(stored, "latest", overtaken)
     assert len(Receipts(lake.paths).all()) == 9
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.events.imported import Prefix, SourceRef, Stat
-from chronicle.intake import receipts
+from chronicle.intake import receipts, stored
 from chronicle.intake.receipts import Receipts
 from chronicle.layout import DatasetPaths
 from chronicle.projection.sources import SEEN, fold_all
@@ -43,7 +43,7 @@ def told(draw: st.DrawFn) -> Told:
 @pytest.mark.parametrize("few", [0, 64], ids=["sorted", "searched"])
 def test_answers_are_those_of_the_whole_fold(few: int, batches: list[list[Told]], last: list[Told]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(receipts, "_FEW", few)
+        patch.setattr(stored, "_FEW", few)
         paths = DatasetPaths(str(Path(folder) / "lake"), "d")
         for batch in batches:
             receipts._write(paths, batch)
