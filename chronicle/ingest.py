@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from chronicle.errors import UsageError
@@ -21,12 +21,16 @@ from chronicle.plural import counted
 from chronicle.reports import IngestReport
 from chronicle.storage.listing import SourceFile, list_sources
 
-_AHEAD_BYTES = 32 << 20
-"""Source bytes that may be read ahead of the cutter."""
+_AHEAD_BYTES = 2 << 20
+"""Source bytes that each reader may be ahead of the cutter: what was read just now is still in the processor's cache."""
 _LEAST_AHEAD_BYTES = 64 << 10
 """What a file counts at least: what is kept of one while it waits weighs more than its bytes where it is small."""
+_GROUP_BYTES = 1 << 20
+"""Files that are read in one go: to hand over each alone would cost more than to read it."""
 _OBJECTS_AT_ONCE = 16
 """Objects of a store that is far away are read side by side, whatever `workers` says: the way takes the time."""
+
+_Read = SourceBytes | ChangedWhileRead | UnreadableSource
 
 
 def ingest(options: IngestOptions) -> IngestReport:
@@ -66,50 +70,74 @@ def _take_files(run: Intake, files: deque[SourceFile]) -> None:
     options = run.options
     total = sum(file.size for file in files)
     done = 0
-    for file, pending in _read_ahead(run, files):
-        if pending is not None:
+    for file, read in _read_ahead(run, files):
+        if read is not None:
             run.report.files_opened += 1
-            try:
-                run.take(Source(file.key, file.root, pending.result()))
-            except ChangedWhileRead:
-                run.report.changed_while_read.append(file.key)
-                run.report.warnings.append(f"{file.key}: changed while it was read; the next run takes it")
-            except UnreadableSource as error:
-                run.set_unreadable_aside(file.key, file.root, error)
+        if isinstance(read, SourceBytes):
+            run.take(Source(file.key, file.root, read))
+        elif isinstance(read, ChangedWhileRead):
+            run.report.changed_while_read.append(file.key)
+            run.report.warnings.append(f"{file.key}: changed while it was read; the next run takes it")
+        elif read is not None:
+            run.set_unreadable_aside(file.key, file.root, read)
         done += file.size
         options.progress(done, total)
 
 
-def _read_ahead(run: Intake, files: deque[SourceFile]) -> Iterator[tuple[SourceFile, Future[SourceBytes] | None]]:
-    """Each file in order, with its bytes on the way; None where it is covered. At most `_AHEAD_BYTES` wait.
+def _read_ahead(run: Intake, files: deque[SourceFile]) -> Iterator[tuple[SourceFile, _Read | None]]:
+    """Each file in order, with what was read of it; None where it is covered. Few bytes wait.
 
     Empties `files`: of very many, those that are done would weigh more than what comes of them.
     """
     limits = Limits(run.options.max_source_bytes, run.options.max_ratio)
-    waiting: deque[tuple[SourceFile, Future[SourceBytes] | None]] = deque()
+    waiting: deque[tuple[list[SourceFile], int, Future[list[_Read]] | None]] = deque()
     ahead = 0
-    workers = max(run.options.workers, _OBJECTS_AT_ONCE if any(file.etag for file in files) else 1)
+    are_far = any(file.etag for file in files)
+    workers = max(run.options.workers, _OBJECTS_AT_ONCE if are_far else 1)
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="chronicle-read") as readers:
         try:
-            while files:
-                file = files.popleft()
-                if run.is_covered(file):
-                    waiting.append((file, None))
-                else:
-                    waiting.append((file, readers.submit(read_source, file, limits)))
-                    ahead += _ahead(file)
-                while waiting and (ahead > _AHEAD_BYTES or waiting[0][1] is None):
-                    ready = waiting.popleft()
-                    ahead -= _ahead(ready[0]) if ready[1] is not None else 0
-                    yield ready
-            while waiting:
-                yield waiting.popleft()
+            for group, size in _grouped(run, files, 1 if are_far else _GROUP_BYTES):
+                waiting.append((group, size, readers.submit(_read_all, group, limits) if size else None))
+                ahead += size
+                while waiting and (ahead > workers * _AHEAD_BYTES or waiting[0][2] is None):
+                    ready, size, reading = waiting.popleft()
+                    ahead -= size
+                    yield from zip(ready, reading.result() if reading else [None], strict=True)
+            for ready, _, reading in waiting:
+                yield from zip(ready, reading.result() if reading else [None], strict=True)
         finally:
             readers.shutdown(wait=True, cancel_futures=True)
 
 
-def _ahead(file: SourceFile) -> int:
-    return max(file.size, _LEAST_AHEAD_BYTES)
+def _grouped(run: Intake, files: deque[SourceFile], most: int) -> Iterator[tuple[list[SourceFile], int]]:
+    """Files in order, some at a time, with the bytes that they take while they wait; 0 for those that are covered."""
+    group: list[SourceFile] = []
+    size = 0
+    while files:
+        file = files.popleft()
+        if run.is_covered(file):
+            if group:
+                yield group, size
+                group, size = [], 0
+            yield [file], 0
+            continue
+        group.append(file)
+        size += max(file.size, _LEAST_AHEAD_BYTES)
+        if size >= most:
+            yield group, size
+            group, size = [], 0
+    if group:
+        yield group, size
+
+
+def _read_all(files: Sequence[SourceFile], limits: Limits) -> list[_Read]:
+    found: list[_Read] = []
+    for file in files:
+        try:
+            found.append(read_source(file, limits))
+        except (ChangedWhileRead, UnreadableSource) as error:
+            found.append(error)
+    return found
 
 
 def _take_stdin(run: Intake) -> None:
