@@ -28,7 +28,7 @@ def _laid_out(fields: Iterable[str]) -> bytes:
 
 
 def _hash(data: bytes) -> str:
-    return blake3(data).hexdigest(length=ID_LENGTH // 2)
+    return blake3(data).digest(ID_LENGTH // 2).hex()
 
 
 def digest(data: bytes) -> str:

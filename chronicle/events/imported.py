@@ -12,6 +12,7 @@ import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import sub
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -388,9 +389,10 @@ def _are_shallow(source: bytes, parts: Sequence[CutPart]) -> bool:
     if not _WORTH_ONE_LOOK <= end - begin <= _MOST_AT_ONE_LOOK:
         return False
     # `[` is `{` without the bit 0x20.
-    opening = np.flatnonzero((np.frombuffer(source, np.uint8, end - begin, begin) | 0x20) == ord("{"))
-    counts = np.diff(np.searchsorted(opening, [*(part.start - begin for part in parts), end - begin]))
-    return bool(counts.max() <= MAX_VALUE_DEPTH)
+    (opening,) = ((np.frombuffer(source, np.uint8, end - begin, begin) | 0x20) == ord("{")).nonzero()
+    before: list[int] = opening.searchsorted([part.start - begin for part in parts]).tolist()
+    most: int = max(map(sub, [*before[1:], len(opening)], before))
+    return most <= MAX_VALUE_DEPTH
 
 
 def _is_shallow(text: bytes) -> bool:
