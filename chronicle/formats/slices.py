@@ -144,8 +144,7 @@ class FastReader:
 
     def _places(self, raws: list[Raw]) -> list[Slice]:
         buffer, base = self._buffer, self._base
-        found = [buffer(raw) for raw in raws]
-        return [Slice(start := each.address - base, start + each.size) for each in found]
+        return [Slice(start := (each := buffer(raw)).address - base, start + each.size) for raw in raws]
 
     def value(self, at: Slice) -> None:
         """Check that `at` is one strict value and no more."""

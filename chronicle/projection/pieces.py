@@ -121,7 +121,7 @@ def _check(story: StorylineDocument, turns: list[Turn], calls: list[ToolCall], s
             story=story.story_id,
         )
     try:
-        "".join(strings).encode()
+        "".join([text for text in strings if not text.isascii()]).encode()
     except UnicodeEncodeError as exc:
         raise ProjectionError(
             f"story {story.story_id} holds an unpaired surrogate in a text column",
