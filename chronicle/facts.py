@@ -46,21 +46,34 @@ def source_fold(snapshot: LogSnapshot, stop: int | None = None) -> SourceFold:
 
 
 def source_facts(snapshot: LogSnapshot, stop: int | None = None, start: int = 0) -> Iterator[tuple[str, SourceRef]]:
-    """(kind, payload.source) of the `source.*` facts `[start, stop)` in append order, found by their columns alone.
+    """(kind, payload.source) of the `source.*` facts `[start, stop)`, found by their columns alone: ends in append order.
 
-    A `source.opened` comes only where no `source.closed` of that source is in the range: that one says all of it again.
+    Then those `source.opened` of whose source no `source.closed` is in the range: that one would say all of it again.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     sought = pa.array(sorted(SOURCE_KINDS))
-    found: list[tuple[int, str, str]] = []
+    ends: list[int] = []
+    begins: list[tuple[int, str | None]] = []
     for first, batch in snapshot.scan(["kind", "trace_id"], start=start, stop=stop):
         hits = pc.indices_nonzero(pc.is_in(batch["kind"], value_set=sought))
         few = batch.take(hits)
-        found += zip((first + hit for hit in hits.to_pylist()), few["kind"].to_pylist(), few["trace_id"].to_pylist(), strict=True)
-    closed = {trace_id for _, kind, trace_id in found if kind == "source.closed"}
-    rows = [row for row, kind, trace_id in found if kind != "source.opened" or trace_id not in closed]
+        for hit, kind, trace_id in zip(hits.to_pylist(), few["kind"].to_pylist(), few["trace_id"].to_pylist(), strict=True):
+            if kind == "source.opened":
+                begins.append((first + hit, trace_id))
+            else:
+                ends.append(first + hit)
+    whole: set[str | None] = set()
+    for kind, ref in _refs_of(snapshot, ends):
+        if kind == "source.closed":
+            whole.add(ref.source_id)
+        yield kind, ref
+    # Records of others may have no trace id, or one of their own.
+    yield from _refs_of(snapshot, [row for row, trace_id in begins if trace_id not in whole])
+
+
+def _refs_of(snapshot: LogSnapshot, rows: Sequence[int]) -> Iterator[tuple[str, SourceRef]]:
     for at in range(0, len(rows), _ROWS_A_TAKE):
         taken = snapshot.take(rows[at : at + _ROWS_A_TAKE], ["kind", "payload_json"])
         yield from source_refs(taken["kind"].to_pylist(), payloads(taken["payload_json"]))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from chronicle import facts
@@ -62,6 +63,33 @@ def test_sources_are_known_by_their_ends_alone(lake: Lake, monkeypatch: pytest.M
     assert {key.rsplit("/", 1)[-1] for key in fold.current} == set(NAMES)
     assert list(fold.begun) == ["f" * 32]
     assert [kinds(lake)[row] for row in taken] == ["source.closed"] * 3 + ["source.opened"]
+
+
+@pytest.mark.parametrize("trace", [None, "a run of theirs"])
+def test_a_source_that_others_began_is_incomplete_whatever_its_trace_id_is(lake: Lake, trace: str | None) -> None:
+    lake.ingest()
+    texts = [record.text for record in lake.records() if record.kind.startswith("source.")]
+    begun = next(text for text in texts if b'"source.opened"' in text)
+    ended = next(text for text in texts if b'"source.closed"' in text)
+    other = begun.replace(source_id_of(begun), b"f" * 32)
+    lake.append([traced(other, trace), traced(ended, trace), traced(begun, trace)])
+    assert list(facts.source_fold(facts.pin(lake.paths)).begun) == ["f" * 32]
+
+
+def test_an_end_that_says_nothing_ends_no_source(lake: Lake) -> None:
+    lake.ingest()
+    texts = [record.text for record in lake.records() if record.kind.startswith("source.")]
+    begun = next(text for text in texts if b'"source.opened"' in text).replace(source_id_of(texts[0]), b"f" * 32)
+    empty = msgspec.json.encode(msgspec.json.decode(begun) | {"kind": "source.closed", "payload": {}})
+    lake.append([begun, empty])
+    assert list(facts.source_fold(facts.pin(lake.paths)).begun) == ["f" * 32]
+
+
+def traced(record: bytes, trace: str | None) -> bytes:
+    """The record with another trace id, or with none."""
+    members = msgspec.json.decode(record)
+    members.pop("trace_id")
+    return msgspec.json.encode(members if trace is None else members | {"trace_id": trace})
 
 
 def source_id_of(record: bytes) -> bytes:
