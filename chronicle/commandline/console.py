@@ -81,7 +81,10 @@ class Console:
         say(f"error: {error}")
         if self.json:
             body = {"kind": error.kind, "message": error.message, "hint": error.hint}
-            write(json.dumps({"error": body}, indent=2).encode() + b"\n")
+            try:
+                write(json.dumps({"error": body}, indent=2).encode() + b"\n")
+            except OSError:  # stdout is full, or its reader has gone; the error is said, and its exit code counts
+                abandon_stdout()
 
     @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:

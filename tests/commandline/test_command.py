@@ -205,3 +205,11 @@ def test_streams_that_the_caller_has_closed(tmp_path: Path, streams: str) -> Non
     for call in ("ingest a.json", "rebuild", "query 'SELECT * FROM steps'", "verify"):
         done = subprocess.run(words % call, shell=True, cwd=tmp_path, capture_output=True, check=False)
         assert (done.returncode, b"Traceback" in done.stderr) == (0, False), call
+
+
+@pytest.mark.parametrize("stdout", ["> /dev/full", "| true"])
+def test_an_error_whose_json_nobody_can_take_keeps_its_exit_code(tmp_path: Path, stdout: str) -> None:
+    words = f"{{ {sys.executable} -m flows.start list --lake gone --json; echo $? >&2; }} {stdout}"
+    done = subprocess.run(words, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    said = done.stderr.splitlines()
+    assert (len(said), said[0][:6], said[-1]) == (2, "error:", "66")
