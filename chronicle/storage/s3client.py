@@ -106,6 +106,8 @@ class Client:
     def put(self, bucket: str, key: str, data: bytes, **conditions: Any) -> str:
         """Write an object, once, and return its ETag. Raises S3Error whatever happens: the caller knows what a retry means."""
         answer = self.once(lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=data, **conditions))
+        if "ETag" not in answer:
+            raise S3Error("cut", "NoETag", 200, "the answer has no ETag")
         return str(answer["ETag"])
 
     def delete(self, bucket: str, key: str) -> None:
@@ -288,6 +290,11 @@ def _session(profile: str | None) -> Any:
 
 
 def _head(answer: dict[str, Any]) -> Head:
+    if missing := {"ContentLength", "LastModified"} - answer.keys():
+        raise ConfigError(
+            f"object store: an answer has no {' and no '.join(sorted(missing))}, so what answers is none",
+            hint="check the endpoint with `chronicle doctor`",
+        )
     return Head(
         size=int(answer["ContentLength"]),
         etag=str(answer.get("ETag", "")),

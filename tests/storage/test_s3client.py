@@ -75,6 +75,12 @@ def plain(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 
 
+def page(connection: socket.socket) -> None:
+    """What some server of the web says to everything."""
+    body = b"<html>" if request(connection).startswith(b"GET") else b""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
 def short(connection: socket.socket) -> None:
     request(connection)
     head = b"HTTP/1.1 200 OK\r\nETag: x\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nContent-Length: 10\r\n\r\n"
@@ -123,6 +129,17 @@ def test_a_server_without_tls_is_a_wrong_setting() -> None:
     with server(plain) as port, pytest.raises(ConfigError) as caught:
         client(port, "https").put("bucket", "key", b"1")
     assert "WRONG_VERSION_NUMBER" in str(caught.value)
+
+
+def test_a_server_that_is_no_object_store_is_a_wrong_setting() -> None:
+    with server(page) as port:
+        with pytest.raises(ConfigError, match="no LastModified"):
+            client(port).head("b", "k")
+        with pytest.raises(ConfigError, match="no LastModified"):
+            client(port).get("b", "k")
+        with pytest.raises(S3Error) as caught:
+            client(port).put("b", "k", b"x")
+    assert (caught.value.kind, caught.value.code) == ("cut", "NoETag")
 
 
 def test_nothing_was_sent_to_whom_nobody_reached() -> None:
