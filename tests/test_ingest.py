@@ -28,7 +28,7 @@ from chronicle.layout import DatasetPaths
 from chronicle.options import ExportOptions, IngestOptions, VerifyOptions
 from chronicle.quarantine import Quarantine
 from chronicle.retry import retry
-from chronicle.storage.listing import list_sources
+from chronicle.storage.listing import SourceFile, list_sources
 from chronicle.verify import verify
 from tests.jsoncompare import same_json
 from tests.lake import Lake, tree
@@ -650,3 +650,19 @@ def test_deleted_receipts_are_folded_out_of_the_facts_again(lake: Lake) -> None:
     again = lake.ingest()
     assert (again.unchanged, again.files_opened, again.events) == (2, 0, 0)
     assert lake.store.manifest().fact_rows == rows
+
+
+def test_a_file_that_goes_away_once_it_was_listed_keeps_nothing_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path)
+    for name in ("a", "b", "c"):
+        lake.put(f"{name}.json", atif(name, 2))
+    real = reading.read_source
+
+    def read(file: SourceFile, limits: Limits) -> reading.SourceBytes:
+        if file.key.endswith("/b.json"):
+            (lake.inbox / "b.json").unlink()
+        return real(file, limits)
+
+    monkeypatch.setattr("chronicle.ingest.read_source", read)
+    report = lake.ingest()
+    assert (report.ingested, [key[-6:] for key in report.changed_while_read]) == (2, ["b.json"])

@@ -78,7 +78,7 @@ def stat_of(file: SourceFile) -> Stat:
 def read_source(file: SourceFile, limits: Limits) -> SourceBytes:
     """Read a file whole.
 
-    Raises ChangedWhileRead, UnreadableSource (`too-large`, `truncated`, `unreadable`), NotFoundError (gone).
+    Raises ChangedWhileRead (also where it is gone), UnreadableSource (`too-large`, `truncated`, `unreadable`).
     """
     if is_s3(file.path):
         return _read_object(file, limits)
@@ -87,6 +87,8 @@ def read_source(file: SourceFile, limits: Limits) -> SourceBytes:
             handle = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError as error:
             raise _unopened(file) from error
+        except FileNotFoundError as error:  # gone since it was listed; its neighbours are there
+            raise ChangedWhileRead(file.key) from error
         try:
             began_ns = _settled(os.fstat(handle))
             before = _stat(os.fstat(handle), began_ns)
