@@ -58,8 +58,9 @@ class _Rebuild:
         rows = facts.document_rows(self.snapshot, ignored=self.report.events_ignored)
         projected = self.projector.stories(facts.whole_documents(self.snapshot, documents, rows, self.snapshot.fact_rows))
         snapshot = writer.rebuild(self._batches(projected), self._lineage())
-        known = wanted_documents(self.fold, {s: source.documents for s, source in self.fold.known.items()})
-        self.strays = sorted(documents.strays - known.keys()) if documents.strays else []
+        if documents.strays:
+            known = wanted_documents(self.fold, {s: source.documents for s, source in self.fold.known.items()})
+            self.strays = sorted(documents.strays - known.keys())
         self._commit(snapshot.generation)
         self.report.facts_read = self.snapshot.fact_rows
         self._note_faults(documents)

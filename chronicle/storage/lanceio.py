@@ -5,7 +5,6 @@ Lance does no fsync on a local disk: whoever publishes a version calls `files.sy
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
@@ -20,7 +19,7 @@ import pyarrow as pa
 
 from chronicle.errors import ChronicleError, ConfigError, ConflictError, IntegrityError, NotFoundError, StorageError
 from chronicle.layout import remedy
-from chronicle.storage import files
+from chronicle.storage import files, heap
 from chronicle.storage.uri import S3, is_s3
 
 STORAGE_VERSION = "2.2"
@@ -39,8 +38,6 @@ FEWEST_BATCH_ROWS = 32
 _UNPACKED = 3
 """Times its stored size that text takes."""
 
-_ONE_HEAP = {-8: 2, -3: 32 << 20, -1: 32 << 20}
-"""For glibc: M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD (bytes)."""
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?/(?:home|rustc)/\S+\.rs:\d+:\d+")
 _NO_ANSWER = re.compile(r"status code: (?:5\d\d|429)|HTTP error|error sending request|timed? ?out|Connection re[sf]", re.I)
@@ -87,26 +84,12 @@ def lance() -> Any:
 
 
 def _import_lance() -> Any:
-    _use_one_heap()
+    heap.use_one()
     os.environ.setdefault("LANCE_LOG", "error")
     with _pandas_hidden():
         import lance as module
         import lance.fragment
     return module
-
-
-def _use_one_heap() -> None:
-    """Let one heap serve all threads, and keep what is freed in it: large blocks pass from Python to Lance's threads and back.
-
-    A heap for each thread keeps its own leftovers, so memory would grow with the corpus; a mapping for each large block
-    takes a fifth of all CPU time for page faults.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    for parameter, value in _ONE_HEAP.items():
-        mallopt(parameter, value)
 
 
 def located(uri: str, *, writing: bool = False) -> tuple[str, dict[str, Any]]:
@@ -277,6 +260,7 @@ def _remembering(batches: Iterable[pa.RecordBatch], schema: pa.Schema, failure: 
             if batch.schema.names != schema.names or batch.schema.types != schema.types:
                 raise TypeError(f"batch of {batch.schema} for a dataset of {schema}")  # pyarrow would cast by position
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+            heap.passed(batch.nbytes)
     except Exception as error:
         failure.append(error)
         raise
