@@ -2,7 +2,8 @@
 
 Each bar of the design is measured side by side in one run: ours, the floor that Python has, and the peer where it does the same
 work. `speed` stands for the first three. With every group the result replaces docs/benchmarks.md and .json; with fewer, or with
---quick, it is printed, and written only where --to says. --quick: a hundredth of the sizes, and no bar judged.
+--quick, it is printed, and written only where --to says; bars that stand there and were not measured are kept, with their date.
+--quick: a hundredth of the sizes, and no bar judged.
 """
 
 from __future__ import annotations

@@ -50,19 +50,32 @@ def machine() -> dict[str, Any]:
 
 def document(bars: list[Bar], *, quick: bool, load: float) -> dict[str, Any]:
     """Everything as one JSON value. `load`: the load average before the first run."""
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "date": date,
         "quick": quick,
         "load_before": round(load, 2),
         "machine": machine(),
-        "bars": [{**asdict(bar), "turns": bar.turns.said()} for bar in bars],
+        "bars": [{**asdict(bar), "turns": bar.turns.said(), "date": date} for bar in bars],
     }
+
+
+def with_others(found: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """What was found, and the bars that were not measured this time as they stood, if the machine is of the same shape."""
+    if before["machine"] != found["machine"] or before["quick"]:
+        return found
+    new = {bar["name"]: bar for bar in found["bars"]}
+    bars = [new.pop(bar["name"], {"date": before["date"], **bar}) for bar in before["bars"]]
+    return {**found, "bars": [*bars, *new.values()]}
 
 
 def write(folder: Path, found: dict[str, Any]) -> None:
     """Write `benchmarks.json` and `benchmarks.md`."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{NAME}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    path = folder / f"{NAME}.json"
+    if path.exists():
+        found = with_others(found, json.loads(path.read_text()))
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     (folder / f"{NAME}.md").write_text(markdown(found))
 
 
@@ -77,12 +90,13 @@ def markdown(found: dict[str, Any]) -> str:
         "highest sum over its process tree.\n\n"
         f"{size}{found['date']}; {shape}; load before: {found['load_before']}.\n"
     ]
-    return "".join(parts) + "".join(map(_section, found["bars"]))
+    return "".join(parts) + "".join(_section(bar, found["date"]) for bar in found["bars"])
 
 
-def _section(bar: dict[str, Any]) -> str:
+def _section(bar: dict[str, Any], date: str) -> str:
     met = {True: "holds", False: "**does not hold**", None: "not judged"}[bar["met"]]
-    lines = [f"\n## {bar['name']}\n", f"Bar: {bar['wanted']}: {met}.\n"]
+    when = "" if bar["date"] == date else f" Measured {bar['date']}."
+    lines = [f"\n## {bar['name']}\n", f"Bar: {bar['wanted']}: {met}.{when}\n"]
     if bar["turns"]:
         lines += ["| | runs | seconds | from | to | CPU seconds | peak MiB |", "|---|---|---|---|---|---|---|"]
         for name, said in bar["turns"].items():

@@ -84,3 +84,21 @@ def test_a_quick_run_judges_nothing(tmp_path: Path) -> None:
     full = Setting(tmp_path, quick=False, turns=5)
     assert (full.size(100), full.judged(False)) == (100, False)
     assert full.take({"a": lambda: Used(1, 1, 1)}, 3).said()["a"]["runs"] == 15
+
+
+def test_bars_that_were_not_measured_again_are_kept_with_their_date(tmp_path: Path) -> None:
+    before = report.document([Bar("Fast", "under 1 s", met=False), Bar("Small", "any", met=True)], quick=False, load=0.5)
+    before["date"] = before["bars"][0]["date"] = before["bars"][1]["date"] = "2020-01-01T00:00:00Z"
+    report.write(tmp_path, before)
+    report.write(tmp_path, report.document([Bar("Fast", "under 1 s", met=True), Bar("New", "any")], quick=False, load=0.1))
+    stored = json.loads((tmp_path / "benchmarks.json").read_text())
+    assert [(bar["name"], bar["met"], bar["date"][:4] == "2020") for bar in stored["bars"]] == [
+        ("Fast", True, False),
+        ("Small", True, True),
+        ("New", None, False),
+    ]
+    assert (tmp_path / "benchmarks.md").read_text().count("Measured 2020-01-01") == 1
+    stored["machine"]["cores"] += 1
+    (tmp_path / "benchmarks.json").write_text(json.dumps(stored))
+    report.write(tmp_path, report.document([Bar("Fast", "under 1 s")], quick=False, load=0.1))
+    assert [bar["name"] for bar in json.loads((tmp_path / "benchmarks.json").read_text())["bars"]] == ["Fast"]
