@@ -14,9 +14,6 @@ def main() -> None:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nobody multiplies matrices here, and the start of threads for it is slow
     try:
-        from chronicle.storage import heap
-
-        heap.use_one()
         from flows.cli import main as run
 
         run()

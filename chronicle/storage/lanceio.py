@@ -5,6 +5,7 @@ Lance does no fsync on a local disk: whoever publishes a version calls `files.sy
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import re
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from chronicle.errors import ChronicleError, ConfigError, ConflictError, IntegrityError, NotFoundError, StorageError
 from chronicle.layout import remedy
-from chronicle.storage import files, heap
+from chronicle.storage import files
 from chronicle.storage.uri import S3, is_s3
 
 STORAGE_VERSION = "2.2"
@@ -38,6 +39,7 @@ FEWEST_BATCH_ROWS = 32
 _UNPACKED = 3
 """Times its stored size that text takes."""
 
+_M_MMAP_THRESHOLD = -3
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?/(?:home|rustc)/\S+\.rs:\d+:\d+")
 _NO_ANSWER = re.compile(r"status code: (?:5\d\d|429)|HTTP error|error sending request|timed? ?out|Connection re[sf]", re.I)
@@ -84,12 +86,21 @@ def lance() -> Any:
 
 
 def _import_lance() -> Any:
-    heap.use_one()
+    _keep_freed_memory_out_of_heaps()
     os.environ.setdefault("LANCE_LOG", "error")
     with _pandas_hidden():
         import lance as module
         import lance.fragment
     return module
+
+
+def _keep_freed_memory_out_of_heaps() -> None:
+    """Fix glibc's mmap threshold at 1 MiB: it would rise with the first large block freed, and memory with the corpus."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 def located(uri: str, *, writing: bool = False) -> tuple[str, dict[str, Any]]:
@@ -260,7 +271,6 @@ def _remembering(batches: Iterable[pa.RecordBatch], schema: pa.Schema, failure: 
             if batch.schema.names != schema.names or batch.schema.types != schema.types:
                 raise TypeError(f"batch of {batch.schema} for a dataset of {schema}")  # pyarrow would cast by position
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-            heap.passed(batch.nbytes)
     except Exception as error:
         failure.append(error)
         raise
