@@ -97,7 +97,7 @@ def _read_ahead(run: Intake, files: deque[SourceFile]) -> Iterator[tuple[SourceF
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="chronicle-read") as readers:
         try:
             for group, size in _grouped(run, files, 1 if are_far else _GROUP_BYTES):
-                waiting.append((group, size, readers.submit(_read_all, group, limits) if size else None))
+                waiting.append((group, size, readers.submit(_read_group, group, limits) if size else None))
                 ahead += size
                 while waiting and (ahead > workers * _AHEAD_BYTES or waiting[0][2] is None):
                     ready, size, reading = waiting.popleft()
@@ -130,7 +130,7 @@ def _grouped(run: Intake, files: deque[SourceFile], most: int) -> Iterator[tuple
         yield group, size
 
 
-def _read_all(files: Sequence[SourceFile], limits: Limits) -> list[_Read]:
+def _read_group(files: Sequence[SourceFile], limits: Limits) -> list[_Read]:
     found: list[_Read] = []
     for file in files:
         try:

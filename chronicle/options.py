@@ -9,6 +9,9 @@ from typing import Literal
 from chronicle.events.manifest import EventWriterFence
 from chronicle.layout import DatasetPaths
 
+BATCH_BYTES = 256 << 20
+"""Of a micro-batch: each end of one waits for the encoder, a sync and a swap (docs/adr/0009)."""
+
 Progress = Callable[[int, int], None]
 """Called with (done, total) in the unit of the verb (bytes of sources, fact rows, files)."""
 
@@ -35,8 +38,8 @@ class IngestOptions:
     """Limit of one source after decompression."""
     max_ratio: int = 200
     """Limit of the decompression ratio."""
-    batch_bytes: int = 256 << 20
-    """A micro-batch is published when it holds at least this many source bytes."""
+    batch_bytes: int = BATCH_BYTES
+    """A micro-batch is published when it holds at least this many source bytes, or 20,000 receipts."""
     workers: int = 1
     dry_run: bool = False
     progress: Progress = no_progress
@@ -217,7 +220,7 @@ class DrainOptions:
     paths: DatasetPaths
     spool: str
     """Directory of an `EventSpool`."""
-    batch_bytes: int = 256 << 20
+    batch_bytes: int = BATCH_BYTES
     """A micro-batch is published when it holds at least this many bytes of records."""
     wait_seconds: float = 60.0
     """Patience with another drain of the same spool."""
@@ -242,7 +245,7 @@ class PipelineOptions:
     until_ns: int | None = None
     max_source_bytes: int = 2 << 30
     max_ratio: int = 200
-    batch_bytes: int = 256 << 20
+    batch_bytes: int = BATCH_BYTES
     workers: int = 1
     lease_seconds: float = 60.0
     retention_seconds: float = 7 * 86400.0

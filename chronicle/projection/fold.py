@@ -52,7 +52,7 @@ class _Copy:
     """Bytes of its rows."""
 
     def is_complete(self) -> bool:
-        return self.opened is not None and self.closed is not None and len(self.parts) == self.closed.parts
+        return self.closed is not None and self.opened is not None and len(self.parts) == self.closed.parts
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class DocumentFold:
             copy.ordinal, copy.opened, copy.wire = ordinal, ref, wire_bytes(record.payload.wire)
         elif kind == "document.closed":
             copy.closed, copy.end = ref, wire_bytes(record.payload.wire)
-        return self._whole(document_id, ref.copy, copy) if copy.closed is not None and copy.is_complete() else None
+        return self._whole(document_id, ref.copy, copy) if copy.is_complete() else None
 
     def _take_opaque(self, ordinal: int, document_id: str, record: ImportedRecord) -> None:
         payload, wanted = record.payload, self.wanted[document_id]
