@@ -81,6 +81,7 @@ class Intake:
         self._share_members(source)
         self._replace_entry(source)
         self.receipts.apply("source.bound", ref)
+        self._publish_if_full()
 
     def _share_members(self, source: Source) -> None:
         """Members that could not be read are set aside under every key that holds them."""
@@ -168,6 +169,9 @@ class Intake:
         self.report.source_bytes += len(source.read.data)
         self._replace_entry(source)
         self.receipts.apply("source.closed", ref)
+        self._publish_if_full()
+
+    def _publish_if_full(self) -> None:
         if self.sink.pending_bytes >= self.options.batch_bytes or self.receipts.pending >= MOST_RECEIPTS:
             self.publish()
 

@@ -12,6 +12,7 @@ import pytest
 
 from chronicle import facts
 from chronicle.events.snapshot import LogSnapshot
+from chronicle.intake import sources
 from tests.lake import Lake
 from tests.laws.contents import atif, chats
 
@@ -44,6 +45,16 @@ def test_each_micro_batch_holds_the_ends_of_its_own_sources(lake: Lake) -> None:
     assert report.segments == len(snapshot.segments) == 3
     ends = itertools.accumulate(segment.rows for segment in snapshot.segments)
     assert [kinds(lake)[end - 1] for end in ends] == ["source.closed"] * 3
+
+
+def test_sources_that_are_only_bound_end_a_micro_batch_too(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.ingest()
+    for name in NAMES:
+        lake.put(f"copy-{name}", (lake.inbox / name).read_bytes())
+    monkeypatch.setattr(sources, "MOST_RECEIPTS", 2)
+    report = lake.ingest()
+    assert (report.bound, report.segments) == (3, 2), "one after two receipts, one at the end"
+    assert kinds(lake)[-3:] == ["source.bound"] * 3
 
 
 def test_sources_are_known_by_their_ends_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
