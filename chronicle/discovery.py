@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
+
+import msgspec
 
 from chronicle.errors import ConfigError, NotFoundError, UsageError
 from chronicle.layout import CURRENT, MANIFEST, DatasetPaths
@@ -21,8 +23,7 @@ MAX_DIRECTORIES = 1_000_000
 _DERIVED = frozenset({"storyline", "agenticmd", "ops"})
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Location:
+class Location(msgspec.Struct, frozen=True):
     """One event log with the place of its tables, which need not exist."""
 
     name: str
@@ -31,7 +32,7 @@ class Location:
     """`lake`: `events/<dataset>/events.lance`. `run`: `<agent>/<run>/events.lance`, as the peer lays it out."""
     events: str
     storyline: str
-    paths: DatasetPaths | None = field(default=None, compare=False)
+    paths: DatasetPaths | None = None
     """Where a dataset of a lake keeps the rest; None for a `run`."""
 
     @property
@@ -46,7 +47,7 @@ def expand_story_locations(root: str) -> list[Location]:
     Does not follow links, enter Lance datasets, Storyline stores or hidden directories. Raises ConfigError for a tree that is
     deeper than MAX_DEPTH or has more than MAX_DIRECTORIES directories, and for one that cannot be listed.
     """
-    return sorted(_location(root, relative) for relative in _logs(root))
+    return sorted((_location(root, relative) for relative in _logs(root)), key=attrgetter("name", "kind", "events"))
 
 
 def check_lake(lake: str) -> None:

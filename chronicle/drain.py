@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -36,8 +35,7 @@ _POLL_SECONDS = 0.05
 TORN = "truncated"
 
 
-@dataclass(slots=True)
-class _Drain:
+class _Drain(msgspec.Struct):
     """State of one drain. Without a `spool` nothing is changed."""
 
     options: DrainOptions
@@ -45,9 +43,9 @@ class _Drain:
     report: DrainReport
     spool: EventSpool | None
     receipts: Receipts | None = None
-    pending: list[str] = field(default_factory=list)
+    pending: list[str] = []
     """Files whose records wait for the next publish."""
-    aside: list[tuple[Entry, bytes]] = field(default_factory=list)
+    aside: list[tuple[Entry, bytes]] = []
 
     def take(self, name: str, data: bytes) -> None:
         """Put the records of one file into the micro-batch."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from chronicle import facts
 from chronicle.discovery import Location, places_with_tables
@@ -49,8 +50,7 @@ class Found(NamedTuple):
     snippet: str
 
 
-@dataclass(slots=True)
-class FindResult:
+class FindResult(msgspec.Struct):
     """Rows, found while they are read."""
 
     rows: Iterator[Found]
@@ -122,8 +122,7 @@ def _beginning(text: str, places: list[_Place]) -> Iterator[Found]:
         yield from _all(place.exactly(one) for place in places)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True):
     """One dataset that is looked through."""
 
     location: Location

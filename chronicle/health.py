@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from chronicle.layout import CURRENT, DatasetPaths
 from chronicle.options import MaintainOptions
@@ -15,13 +16,12 @@ if TYPE_CHECKING:
     from chronicle.stats import StatsReport
 
 
-@dataclass(slots=True)
-class Health:
+class Health(msgspec.Struct):
     """Findings about a dataset."""
 
     retired_bytes: int = 0
     """What nobody can reach any more, and lies there still."""
-    hints: list[str] = field(default_factory=list)
+    hints: list[str] = []
     """What to do, with the command."""
 
 

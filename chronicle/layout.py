@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from chronicle.errors import IntegrityError, UsageError
 
@@ -56,8 +57,7 @@ def check_dataset(name: str) -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetPaths:
+class DatasetPaths(msgspec.Struct, frozen=True):
     """The places of one dataset. `lake` has no trailing slash."""
 
     lake: str

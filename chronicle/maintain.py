@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
 
 import msgspec
 
@@ -51,8 +50,7 @@ def maintain(options: MaintainOptions) -> MaintainReport:
     return report
 
 
-@dataclass(slots=True)
-class _Maintain:
+class _Maintain(msgspec.Struct):
     """One maintenance at work."""
 
     options: MaintainOptions

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile, gettempdir
 from typing import IO, TYPE_CHECKING
 
@@ -170,8 +169,7 @@ def _alone(folder: str, dry_run: bool) -> Iterator[None]:
         yield
 
 
-@dataclass(slots=True)
-class _Due:
+class _Due(msgspec.Struct):
     """What a story's file has to hold: bytes of the spool."""
 
     session: str
@@ -180,8 +178,7 @@ class _Due:
     length: int
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct):
     """One run over all stories. `index` is what the last run left."""
 
     index: Index
@@ -189,9 +186,9 @@ class _Run:
     report: MaterializeReport
     spool: IO[bytes]
     snapshot: LogSnapshot | None = None
-    due: dict[str, _Due] = field(default_factory=dict)
-    new: dict[str, File] = field(default_factory=dict)
-    found: dict[str, str | None] = field(default_factory=dict)
+    due: dict[str, _Due] = {}
+    new: dict[str, File] = {}
+    found: dict[str, str | None] = {}
     """Digests of what lies in the directory."""
 
     @property

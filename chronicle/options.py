@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from chronicle.events.manifest import EventWriterFence
 from chronicle.layout import DatasetPaths
 
@@ -20,8 +22,7 @@ def no_progress(done: int, total: int) -> None:
     """Report progress to nobody."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestOptions:
+class IngestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Sources -> facts."""
 
     paths: DatasetPaths
@@ -45,8 +46,7 @@ class IngestOptions:
     progress: Progress = no_progress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildOptions:
+class RebuildOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Facts -> the three tables."""
 
     paths: DatasetPaths
@@ -56,8 +56,7 @@ class RebuildOptions:
     progress: Progress = no_progress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaterializeOptions:
+class MaterializeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Facts -> AgenticMD files."""
 
     paths: DatasetPaths
@@ -67,8 +66,7 @@ class MaterializeOptions:
     progress: Progress = no_progress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintainOptions:
+class MaintainOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Merge, index and tidy up a dataset. What nobody asked for alone is all done: `compact`, `index` and `vacuum`."""
 
     paths: DatasetPaths
@@ -88,8 +86,7 @@ class MaintainOptions:
     progress: Progress = no_progress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportOptions:
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Facts or tables -> files."""
 
     paths: DatasetPaths
@@ -133,8 +130,7 @@ class ExportOptions:
         return self.skip_copied or self.skip_zero_llm
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyOptions:
+class VerifyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Are facts, tables and Markdown what they should be?"""
 
     paths: DatasetPaths
@@ -145,8 +141,7 @@ class VerifyOptions:
     progress: Progress = no_progress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryOptions:
+class QueryOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One SELECT over `runs`, `steps`, `tool_calls`."""
 
     sql: str
@@ -166,8 +161,7 @@ class QueryOptions:
     """Limit of the decompression ratio."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindOptions:
+class FindOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where an id or words are, in a dataset or a whole lake."""
 
     lake: str
@@ -178,8 +172,7 @@ class FindOptions:
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportOptions:
+class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A dataset or a whole lake -> one HTML page."""
 
     lake: str
@@ -193,8 +186,7 @@ class ReportOptions:
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConvertOptions:
+class ConvertOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A file of one format -> a file of another."""
 
     source: str
@@ -213,8 +205,7 @@ class ConvertOptions:
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainOptions:
+class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A spool -> facts."""
 
     paths: DatasetPaths

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from chronicle.errors import ChronicleError, InputError
 from chronicle.formats import hub
@@ -23,12 +25,11 @@ Stories = tuple[int, list[StorylineDocument]]
 """(storage_ordinal, stories of one document, the root first)."""
 
 
-@dataclass(slots=True)
-class Projector:
+class Projector(msgspec.Struct):
     """Projects documents and keeps count of what is odd."""
 
-    lints: dict[str, int] = field(default_factory=dict)
-    failed: list[str] = field(default_factory=list)
+    lints: dict[str, int] = {}
+    failed: list[str] = []
     """Documents that could not be projected, with the reason."""
 
     def stories(self, documents: Iterable[FactDocument]) -> Iterator[Stories]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -39,16 +38,15 @@ PROJECTOR = "chronicle"
 RECIPE = "chronicle: documents of current sources, first verified copy, columns as text with residual, 2"
 
 
-@dataclass(slots=True)
-class _Rebuild:
+class _Rebuild(msgspec.Struct):
     """One rebuild at work."""
 
     options: RebuildOptions
     snapshot: LogSnapshot
     report: RebuildReport
-    projector: Projector = field(default_factory=Projector)
-    fold: SourceFold = field(default_factory=SourceFold)
-    strays: list[str] = field(default_factory=list)
+    projector: Projector = msgspec.field(default_factory=Projector)
+    fold: SourceFold = msgspec.field(default_factory=SourceFold)
+    strays: list[str] = []
 
     def full(self, writer: StorylineWriter) -> None:
         """Fold the whole log into a new generation."""
@@ -143,8 +141,7 @@ class _Rebuild:
             self.report.lints["document-digest-mismatch"] = len(documents.corrupt)
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(msgspec.Struct, frozen=True):
     """What the rows since a cursor change."""
 
     fold: SourceFold
@@ -189,15 +186,14 @@ class _Change:
         )
 
 
-@dataclass(slots=True)
-class _NewRows:
+class _NewRows(msgspec.Struct):
     """Ids in a range of rows."""
 
-    sources: list[tuple[str, SourceRef]] = field(default_factory=list)
-    documents: set[str] = field(default_factory=set)
-    opened: dict[str, tuple[str, int]] = field(default_factory=dict)
+    sources: list[tuple[str, SourceRef]] = []
+    documents: set[str] = set()
+    opened: dict[str, tuple[str, int]] = {}
     """Document id -> (source id, locator), of those whose beginning lies in the range."""
-    ignored: dict[str, int] = field(default_factory=dict)
+    ignored: dict[str, int] = {}
 
     @classmethod
     def read(cls, snapshot: LogSnapshot, start: int) -> _NewRows:

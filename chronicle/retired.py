@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -40,8 +39,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind}-{_UNSAFE.sub('_', self.name)}{last}.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(msgspec.Struct, frozen=True):
     """A record as it lies in the store, and when it was written (seconds since 1970, the store's clock)."""
 
     record: Record

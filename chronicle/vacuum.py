@@ -7,16 +7,16 @@ dataset. What is unreachable gets a record on first sight; what can be reached l
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 from chronicle.reports import MaintainReport, Removed
 from chronicle.retired import Kind, Noted, Record, Retired
 from chronicle.storage import files, versions
 
 
-@dataclass(slots=True)
-class Vacuum:
+class Vacuum(msgspec.Struct):
     """One pass over one layer of a dataset."""
 
     retired: Retired

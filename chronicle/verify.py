@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -45,15 +44,14 @@ _SAMPLE_SEED = 7
 _MOST_ROWS = 20
 
 
-@dataclass(slots=True)
-class _Verify:
+class _Verify(msgspec.Struct):
     """One verification at work."""
 
     options: VerifyOptions
     snapshot: LogSnapshot
     fold: SourceFold
     report: VerifyReport
-    chosen: dict[str, KnownSource] = field(default_factory=dict)
+    chosen: dict[str, KnownSource] = {}
     """Live sources to check."""
 
     def differ(self, layer: str, what: str, detail: str) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from chronicle.commandline.console import printable
 
@@ -26,12 +27,11 @@ li.hint{color:var(--bad)}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-@dataclass(slots=True)
-class Page:
+class Page(msgspec.Struct):
     """A page that grows from top to bottom."""
 
     title: str
-    _body: list[str] = field(default_factory=list)
+    _body: list[str] = []
 
     def heading(self, text: str, level: int = 2) -> None:
         """A heading of a section."""

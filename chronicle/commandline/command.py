@@ -14,9 +14,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
@@ -87,14 +86,13 @@ class Verbs(click.Group):
         return list(self.commands)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call of a verb: what the flags of all verbs said."""
 
     console: Console
     settings: Settings
-    dry_run: bool = False
-    flags: Mapping[str, Any] = field(default_factory=dict)
+    dry_run: bool
+    flags: Mapping[str, Any]
     """The flags of all verbs as they stood on the command line; None for those that did not."""
 
     @property

@@ -11,10 +11,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+import msgspec
 import pyarrow as pa
 
 from chronicle.errors import CommitStateUnknown, IntegrityError, NotFoundError, PublicationChanged, StaleFence
@@ -47,18 +47,16 @@ def _new_id() -> str:
     return str(uuid.uuid4())
 
 
-@dataclass(frozen=True, slots=True)
-class Ambient:
+class Ambient(msgspec.Struct, frozen=True):
     """What a log takes from the world around it; tests put their own in."""
 
     now_ms: Callable[[], int] = _now_ms
     new_id: Callable[[], str] = _new_id
-    rng: random.Random = field(default_factory=random.Random)
+    rng: random.Random = msgspec.field(default_factory=random.Random)
     sleep: Callable[[float], None] = time.sleep
 
 
-@dataclass(frozen=True, slots=True)
-class AppendReport:
+class AppendReport(msgspec.Struct, frozen=True):
     """What one append showed; `segment` is None when there was nothing to append."""
 
     rows: int

@@ -7,9 +7,9 @@ No row, no order, no `fact_version` changes. What a swap drops is noted as retir
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
 from chronicle.errors import ChronicleError, CommitStateUnknown, ConflictError, IntegrityError, PublicationChanged
@@ -83,8 +83,7 @@ def _merge_of(group: Sequence[Segment], segment_id: str, size: int) -> Segment:
     return Segment(segment_id, 1, sum(each.rows for each in group), level_of(group, size), True)
 
 
-@dataclass(slots=True)
-class LogMaintenance:
+class LogMaintenance(msgspec.Struct):
     """One maintenance of one log; what it does is told to `report`."""
 
     store: RawEventLanceStore

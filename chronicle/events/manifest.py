@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Annotated
 
@@ -54,8 +53,7 @@ class Manifest(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EventWriterFence:
+class EventWriterFence(msgspec.Struct, frozen=True):
     """What a writer shows to publish. Raises ConfigError for epoch 0 or a blank writer id."""
 
     epoch: int

@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,8 +31,7 @@ Given = EventRecord | bytes | Mapping[str, Any]
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolOptions:
+class SpoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of a spool, and what its records say where they say nothing themselves."""
 
     max_bytes: int = 1 << 30
@@ -57,16 +55,14 @@ class SetAside(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True):
     """What one append brought to the disk. `records` have their final text; in the order in which they were given."""
 
     records: tuple[EventRecord, ...]
     set_aside: tuple[SetAside, ...]
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(msgspec.Struct):
     """A record that may lack its number. `at`: where its text has a 0 instead, if that place is known."""
 
     text: bytes
@@ -83,21 +79,20 @@ class _Draft:
         return b"%s%d%s" % (self.text[: self.at], seq, self.text[self.at + 1 :])
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
+class _Entry(msgspec.Struct, eq=False):
     """One append on its way to the disk."""
 
     drafts: list[_Draft]
     aside: list[SetAside]
     size: int
     """Bytes of its frames, at most."""
-    texts: list[bytes] = field(default_factory=list)
-    refused: list[SetAside] = field(default_factory=list)
+    texts: list[bytes] = []
+    refused: list[SetAside] = []
     error: ChronicleError | None = None
     done: bool = False
     leads: bool = False
     """Whether its thread writes the group."""
-    turn: threading.Lock = field(default_factory=threading.Lock)
+    turn: threading.Lock = msgspec.field(default_factory=threading.Lock)
     """Locked until the entry is done or leads."""
 
     def end(self, error: ChronicleError | None = None) -> None:

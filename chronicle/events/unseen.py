@@ -6,7 +6,7 @@ the mark (`events.vacuum`). Its writer may be at work all the time, and write fu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from chronicle.errors import NotFoundError
 from chronicle.events.manifest import Segment
@@ -14,13 +14,12 @@ from chronicle.layout import going_path, segment_path
 from chronicle.storage import files, lanceio
 
 
-@dataclass(slots=True)
-class UnseenSegment:
+class UnseenSegment(msgspec.Struct):
     """A written segment of the log at `events`."""
 
     events: str
     segment: Segment
-    _files: frozenset[str] | None = field(default=None, init=False)
+    _files: frozenset[str] | None = None
 
     def is_whole(self) -> bool:
         """Whether no vacuum is removing it, or has removed anything of it.

@@ -6,7 +6,6 @@ What was filtered is not what its source said, so it is written in the canonical
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -21,8 +20,7 @@ FORMATS = (*hub.FORMATS, MARKDOWN, PARQUET)
 """Names that `export --format` takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Documents:
+class Documents(msgspec.Struct, frozen=True):
     """Makes texts of documents, and counts them."""
 
     options: ExportOptions

@@ -7,8 +7,9 @@ A name depends on what the dataset holds, not on what is selected: the same docu
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from chronicle.errors import NotFoundError
 from chronicle.exports.documents import MARKDOWN, Documents, frame_of, json_lines, line_of, one_file
@@ -131,8 +132,7 @@ def _is_embedded(story: StorylineDocument) -> bool:
     return pointer is None or pointer.startswith("/")
 
 
-@dataclass(frozen=True, slots=True)
-class _Picked:
+class _Picked(msgspec.Struct, frozen=True):
     """Which stories are written, and with which others."""
 
     head_of: dict[str, str]

@@ -6,9 +6,10 @@ A source may hold any number of documents: its file is written as they come, and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from chronicle import facts, identity
 from chronicle.errors import IntegrityError
@@ -45,14 +46,13 @@ def exact_sources(
     yield from ((source_id, None) for source_id in sorted(assemblies))
 
 
-@dataclass(slots=True)
-class _Assembly:
+class _Assembly(msgspec.Struct):
     """Documents of one source on their way to its bytes, in order of their locators."""
 
     documents: int
-    pieces: list[bytes] = field(default_factory=list)
+    pieces: list[bytes] = []
     _next: int = 0
-    _waiting: dict[int, list[bytes]] = field(default_factory=dict)
+    _waiting: dict[int, list[bytes]] = {}
 
     def take(self, document: FactDocument) -> bool:
         """Take one document; True when the source is whole."""
@@ -171,8 +171,7 @@ def _owners(origin: Origin, links: Mapping[str, list[tuple[str, int]]]) -> list[
     return [source_id for source_id, end in links.get(origin.source_id or "", ()) if (origin.locator or 0) < end]
 
 
-@dataclass(slots=True)
-class _Conversion:
+class _Conversion(msgspec.Struct):
     """One source on its way to a file, document by document in order of their locators."""
 
     documents: Documents
@@ -181,8 +180,8 @@ class _Conversion:
     due: list[int]
     _taken: int = 0
     _next: int = 0
-    _waiting: dict[int, list[bytes]] = field(default_factory=dict)
-    _held: dict[int, list[StorylineDocument]] = field(default_factory=dict)
+    _waiting: dict[int, list[bytes]] = {}
+    _held: dict[int, list[StorylineDocument]] = {}
     _frame: hub.Frame | None = None
 
     def take(self, locator: int, stories: list[StorylineDocument]) -> bool:

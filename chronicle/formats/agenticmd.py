@@ -10,8 +10,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from chronicle.formats.jsontext import plain
 from chronicle.identity import fingerprint
@@ -35,12 +36,11 @@ _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y",
 _YAML_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """One block: who speaks, what the header says besides `length` and `esc`, and the text."""
 
     speaker: str
-    header: Mapping[str, Any] = field(default_factory=dict)
+    header: Mapping[str, Any] = {}
     """Values that JSON can hold; None is left out."""
     body: str = ""
 

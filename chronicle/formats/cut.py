@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from chronicle.errors import InputError, UsageError
 from chronicle.formats import detect, jsontext, pieces, slices
@@ -44,7 +45,7 @@ def cut(
         raise UsageError(f"there is no container named {container!r}", hint=f"containers: {', '.join(CONTAINERS)}")
     if format is not None and format not in detect.READABLE:
         raise _unsupported(format, detail=f"the format {format} is not read yet")
-    cutter = _Cutter(source, format, is_lines=_lines_by_name(name), forced=container)
+    cutter = _Cutter(source, format, is_lines=_lines_by_name(name), forced=container, fast=FastReader(source))
     try:
         found, documents = cutter.run(tail=first_locator > 0)
     except InputError as error:
@@ -70,17 +71,13 @@ def _lines_by_name(name: str) -> bool:
     return lower.endswith((".jsonl", ".ndjson"))
 
 
-@dataclass
-class _Cutter:
+class _Cutter(msgspec.Struct):
     source: bytes
     format: str | None
     is_lines: bool
     forced: str | None
+    fast: FastReader
     utf8: bool = True
-    fast: FastReader = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.fast = FastReader(self.source)
 
     # -- the source ----------------------------------------------------------------------------------------
 

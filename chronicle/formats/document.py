@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from chronicle.identity import CUT_RULES
 
@@ -25,8 +26,7 @@ class CutPart(NamedTuple):
     """The part's own time stamp text, where it has one that is a string."""
 
 
-@dataclass(slots=True)
-class CutStory:
+class CutStory(msgspec.Struct):
     """A trajectory that a document holds: the root first, then embedded ones in pre-order."""
 
     discriminator: str = ""
@@ -37,8 +37,7 @@ class CutStory:
     run_id: str | None = None
 
 
-@dataclass(slots=True)
-class CutDocument:
+class CutDocument(msgspec.Struct):
     """One top-level value of a source, or a member of a container."""
 
     format: str
@@ -50,7 +49,7 @@ class CutDocument:
     end: int
     """The document's own value is `source[start:end]`."""
     parts: Sequence[CutPart] = ()
-    stories: Sequence[CutStory] = field(default_factory=lambda: [CutStory()])
+    stories: Sequence[CutStory] = msgspec.field(default_factory=lambda: [CutStory()])
     strict: bool = True
     """Whether every part is JSON that any reader takes, apart from its nesting."""
     fault: str = ""
@@ -60,8 +59,7 @@ class CutDocument:
     """`invalid:<rule>`: readable and stored, but refused by the seeds: not projected, and in quarantine."""
 
 
-@dataclass(slots=True)
-class CutSource:
+class CutSource(msgspec.Struct):
     """A whole source in documents. Their ranges and leads, and what follows the last, cover it without a gap."""
 
     format: str
@@ -81,8 +79,7 @@ class Part(NamedTuple):
     text: bytes
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(msgspec.Struct, frozen=True, dict=True):
     """A document put together again from its pieces; `text` is byte for byte the value that came in."""
 
     format: str

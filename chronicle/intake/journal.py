@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -18,14 +17,13 @@ JOURNAL_KIND = "unsupported:event-journal"
 """How the cutter names a journal: it holds no documents."""
 
 
-@dataclass(slots=True)
-class JournalRows:
+class JournalRows(msgspec.Struct):
     """What a journal held."""
 
     records: int = 0
-    rejected: list[CutDocument] = field(default_factory=list)
+    rejected: list[CutDocument] = []
     """Lines that are no record, as members to set aside."""
-    sources: list[tuple[str, SourceRef]] = field(default_factory=list)
+    sources: list[tuple[str, SourceRef]] = []
     """Its `source.*` facts, for the receipts."""
 
 

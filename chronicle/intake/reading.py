@@ -6,7 +6,8 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from chronicle import identity
 from chronicle.errors import InputError, NotFoundError
@@ -29,16 +30,14 @@ _RATIO_FREE_BYTES = 1 << 20
 """Below this many decompressed bytes the ratio is nobody's problem: small repetitive files compress well."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What one source may be: bytes after decompression, and decompressed bytes per byte read."""
 
     max_bytes: int
     max_ratio: int
 
 
-@dataclass(frozen=True, slots=True)
-class SourceBytes:
+class SourceBytes(msgspec.Struct, frozen=True):
     """A source as it was read."""
 
     raw: bytes

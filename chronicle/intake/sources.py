@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -29,8 +28,7 @@ MOST_RECEIPTS = 20_000
 """Receipts of one micro-batch: of very many small sources they weigh more than the rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """One source on its way in."""
 
     key: str
@@ -38,8 +36,7 @@ class Source:
     read: SourceBytes
 
 
-@dataclass(slots=True)
-class Intake:
+class Intake(msgspec.Struct):
     """State of one ingest."""
 
     options: IngestOptions
@@ -47,7 +44,7 @@ class Intake:
     quarantine: Quarantine
     sink: FactSink
     report: IngestReport
-    replaced: set[str] = field(default_factory=set)
+    replaced: set[str] = set()
     """Quarantine entries to drop when the facts that replace them are published."""
 
     def take(self, source: Source) -> None:

@@ -6,7 +6,6 @@ Of a document the first copy counts that is complete and whose digest verifies; 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -19,8 +18,7 @@ HELD_BYTES = 128 << 20
 """Payload of documents that are not whole yet; past it they are put off."""
 
 
-@dataclass(frozen=True, slots=True)
-class FactDocument:
+class FactDocument(msgspec.Struct, frozen=True):
     """One live document as the facts hold it. `before` + value + `after` are its bytes in the source."""
 
     ordinal: int
@@ -38,12 +36,11 @@ class FactDocument:
         return [self.before, *value, self.after]
 
 
-@dataclass(slots=True)
-class _Copy:
+class _Copy(msgspec.Struct):
     ordinal: int = -1
     opened: DocumentRef | None = None
     wire: bytes = b""
-    parts: dict[int, Part] = field(default_factory=dict)
+    parts: dict[int, Part] = {}
     closed: DocumentRef | None = None
     end: bytes = b""
     strict: bool = True
@@ -55,8 +52,7 @@ class _Copy:
         return self.closed is not None and self.opened is not None and len(self.parts) == self.closed.parts
 
 
-@dataclass(slots=True)
-class DocumentFold:
+class DocumentFold(msgspec.Struct):
     """Feed it rows in append order; it gives back each wanted document once, as soon as it is whole.
 
     Where rows of very many documents lie among each other it lets go of them, and `put_off` says which to read again.
@@ -66,18 +62,18 @@ class DocumentFold:
     keep_opaque: bool = False
     """Give back unreadable members too (exact export)."""
     rows_read: int = 0
-    corrupt: list[str] = field(default_factory=list)
+    corrupt: list[str] = []
     """Documents of which a complete copy does not verify."""
-    done: set[str] = field(default_factory=set)
-    strays: set[str] = field(default_factory=set)
+    done: set[str] = set()
+    strays: set[str] = set()
     """Ids of documents that were met and are not wanted."""
     held_bytes: int = HELD_BYTES
     """The most payload to hold of documents that are not whole yet; one document may have more."""
-    _copies: dict[str, dict[str, _Copy]] = field(default_factory=dict)
+    _copies: dict[str, dict[str, _Copy]] = {}
     _held: int = 0
-    _put_off: dict[str, int] = field(default_factory=dict)
+    _put_off: dict[str, int] = {}
     """Document id -> bytes of its rows."""
-    _opaque: dict[str, FactDocument] = field(default_factory=dict)
+    _opaque: dict[str, FactDocument] = {}
 
     def feed(self, rows: Iterable[tuple[int, str, str, bytes]]) -> Iterator[FactDocument]:
         """(row number, kind, trace_id, payload_json) of `document.*` rows -> documents that became whole."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from chronicle.errors import ProjectionError
 from chronicle.formats.story import StorylineDocument, ToolCall, Turn
@@ -18,8 +19,7 @@ class Limits(NamedTuple):
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """Turns of a story that follow each other; with the first of them goes the row of the story."""
 
     story: StorylineDocument

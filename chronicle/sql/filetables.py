@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import pyarrow as pa
 
 from chronicle import identity
@@ -45,17 +45,16 @@ def tables_of(sources: Sequence[str], limits: Limits) -> tuple[Tables, list[str]
     return {table: pa.Table.from_batches(batches[table], schema) for table, schema in SCHEMAS.items()}, reading.warnings
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(msgspec.Struct):
     """Files on their way into tables; it is a sink of the rows that their facts would be."""
 
     limits: Limits
     warnings: list[str]
     row: int = 0
     """Number of the next row of the log that an ingest would write; the ends of sources would follow all of these."""
-    projector: Projector = field(default_factory=Projector)
-    _rows: list[tuple[int, str, str, bytes]] = field(default_factory=list)
-    _known: set[str] = field(default_factory=set)
+    projector: Projector = msgspec.field(default_factory=Projector)
+    _rows: list[tuple[int, str, str, bytes]] = []
+    _known: set[str] = set()
 
     def batches(self, files: Sequence[SourceFile]) -> Iterator[dict[str, pa.RecordBatch]]:
         """Record batches of all tables, some documents at a time."""

@@ -19,9 +19,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import IO, Any
+
+import msgspec
 
 from chronicle.commandline.console import write
 from chronicle.errors import ChronicleError, UsageError
@@ -141,15 +142,14 @@ def _is_of_this_process(stream: Any) -> bool:
         return False
 
 
-@dataclass(slots=True)
-class _Attendance:
+class _Attendance(msgspec.Struct):
     """Watching one process to its end."""
 
     process: subprocess.Popen[bytes]
     bounds: Bounds
     note: Note
     _deadline: float | None = None
-    _received: bytearray = field(default_factory=bytearray)
+    _received: bytearray = bytearray()
     _outcome: tuple[str, Any] | None = None
 
     def attend(self, reply: int) -> Any:

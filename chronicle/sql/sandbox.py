@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -49,8 +48,7 @@ def nobody_watches(seconds: float | None) -> None:
     """Tell nobody."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What a statement may use. Past it, it is stopped with a UsageError of kind `stopped`."""
 
     seconds: float = 300.0

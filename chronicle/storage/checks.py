@@ -7,7 +7,8 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from chronicle.errors import ChronicleError, ConfigError, NotFoundError, StorageError
 from chronicle.storage import files, lanceio
@@ -20,8 +21,7 @@ _ITSELF = "chronicle doctor"
 _PROBE = ".chronicle-probe-"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """One thing that was looked at; `hint` says what to do where it is not ok."""
 
     name: str

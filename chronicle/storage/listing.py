@@ -10,8 +10,9 @@ import errno
 import os
 import re
 import stat as stat_mode
-from dataclasses import dataclass, field
 from glob import glob, has_magic
+
+import msgspec
 
 from chronicle.errors import NotFoundError, UsageError
 from chronicle.layout import is_safe_segment
@@ -27,8 +28,7 @@ _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """ELOOP: links that lead to each other."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(msgspec.Struct, frozen=True):
     """One file that a SOURCE names. `size` in bytes, times in ns since 1970.
 
     An object has no ctime and no inode, but `etag` and `last_modified` (UTC, ISO 8601).
@@ -51,13 +51,12 @@ class SourceFile:
         return (self.inode, self.path if not self.inode else "") == (other.inode, other.path if not other.inode else "")
 
 
-@dataclass(slots=True)
-class Listing:
+class Listing(msgspec.Struct):
     """All files of some SOURCEs, in order of their keys."""
 
-    files: list[SourceFile] = field(default_factory=list)
-    ignored: dict[str, int] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+    files: list[SourceFile] = []
+    ignored: dict[str, int] = {}
+    warnings: list[str] = []
     stdin: bool = False
 
     def ignore(self, name: str) -> None:
@@ -66,8 +65,7 @@ class Listing:
         self.ignored[suffix] = self.ignored.get(suffix, 0) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(msgspec.Struct, frozen=True):
     """Where a SOURCE begins."""
 
     key: str

@@ -14,7 +14,8 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from chronicle.errors import ChronicleError, ConfigError, NotFoundError, StorageError
 
@@ -300,8 +301,7 @@ def locked(path: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True)
-class FileLock:
+class FileLock(msgspec.Struct, frozen=True):
     """A flock that this process holds until it lets go of it, or ends."""
 
     descriptor: int

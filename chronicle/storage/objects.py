@@ -10,9 +10,9 @@ import os
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+import msgspec
 from blake3 import blake3
 
 from chronicle.errors import ChronicleError, CommitStateUnknown, PublicationChanged
@@ -49,8 +49,7 @@ class AtomicObject(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LocalObject:
+class LocalObject(msgspec.Struct, frozen=True):
     """A file on a local disk. Every writer flocks the file `lock_name` beside it (the peer does too)."""
 
     path: str

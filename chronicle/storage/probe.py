@@ -9,7 +9,8 @@ import os
 import secrets
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from chronicle.errors import ConfigError
 from chronicle.storage.s3client import Client
@@ -23,8 +24,7 @@ _trusted: set[tuple[int, S3Options, str]] = set()
 _lock = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What a store does with conditions: `faults` are sentences, none where it honours all of them."""
 
     faults: tuple[str, ...] = ()

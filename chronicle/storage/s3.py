@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from itertools import islice
+
+import msgspec
 
 from chronicle.storage.local import FileStates
 from chronicle.storage.s3client import Client, client
@@ -170,8 +171,7 @@ def locked(path: str) -> AbstractContextManager[None]:
     return leased(path)
 
 
-@dataclass(frozen=True, slots=True)
-class NoLock:
+class NoLock(msgspec.Struct, frozen=True):
     """What stands for a lock of the operating system here. It excludes nobody."""
 
     excludes: bool = False

@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, TypeVar
+
+import msgspec
 
 from chronicle.errors import ChronicleError, ConfigError
 from chronicle.storage.s3config import DEFAULT_REGION, S3Options, options
@@ -36,8 +37,7 @@ _LONGEST_PAUSE = 3.0
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """What an answer says about an object. `etag` is opaque and quoted as it came; `modified` counts whole seconds."""
 
     size: int
@@ -47,8 +47,7 @@ class Head:
     nonce: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     """One object of a listing."""
 
     key: str

@@ -10,9 +10,10 @@ import fnmatch
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from glob import has_magic
+
+import msgspec
 
 from chronicle.errors import UsageError
 from chronicle.storage import s3
@@ -54,8 +55,7 @@ def stat_text(modified: int) -> str:
     return datetime.fromtimestamp(modified, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-@dataclass(slots=True)
-class _Expansion:
+class _Expansion(msgspec.Struct):
     """One SOURCE on its way into a listing."""
 
     store: Client

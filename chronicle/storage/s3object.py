@@ -7,8 +7,9 @@ whether the state that it meets is its own.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from chronicle.errors import CommitStateUnknown
 from chronicle.storage import s3
@@ -19,8 +20,7 @@ MISSING = ""
 LONGEST_PAUSE = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class S3Object:
+class S3Object(msgspec.Struct, frozen=True):
     """An object that is replaced only by whoever has seen the state before (`objects.AtomicObject`)."""
 
     path: str
@@ -57,8 +57,7 @@ class S3Object:
         return True
 
 
-@dataclass(slots=True)
-class _Swap:
+class _Swap(msgspec.Struct):
     """One conditional write, sent until it is decided."""
 
     store: Client

@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 from chronicle.errors import IntegrityError
 from chronicle.layout import TABLES, generation_path, objects_path
@@ -63,8 +64,7 @@ INDICES = tuple(Index(table, column, kind) for (table, kind), columns in _COLUMN
 """`results` has no full-text index: it repeats the text of `observation`."""
 
 
-@dataclass(slots=True)
-class TableMaintenance:
+class TableMaintenance(msgspec.Struct):
     """One maintenance of one set of tables; what it does is told to `report`."""
 
     store: StorylineLanceStore

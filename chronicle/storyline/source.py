@@ -6,10 +6,10 @@ import heapq
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+import msgspec
 import pyarrow as pa
 
 from chronicle.errors import IntegrityError, NotFoundError, UsageError
@@ -46,8 +46,7 @@ class Extent(NamedTuple):
     stop: int
 
 
-@dataclass(frozen=True)
-class StorylineDataSource:
+class StorylineDataSource(msgspec.Struct, frozen=True):
     """The tables at the versions that CURRENT named when it was opened; later commits do not show."""
 
     root: str

@@ -18,12 +18,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 BEFORE, AFTER, INSIDE = "before", "after", "inside"
 INSIDES = (1, 2)

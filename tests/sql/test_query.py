@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from chronicle.errors import NotFoundError, UsageError
 from chronicle.formats.story import Agent, StorylineDocument, ToolCall, Turn
