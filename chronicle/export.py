@@ -42,7 +42,7 @@ def export(options: ExportOptions) -> ExportReport:
 
 
 def _export_format(options: ExportOptions, report: ExportReport, writer: Writer) -> None:
-    from chronicle.stats import freshness
+    from chronicle.freshness import freshness
 
     source = StorylineDataSource.open(options.paths.storyline)
     projection = source.snapshot.projection

@@ -16,9 +16,9 @@ from chronicle import facts
 from chronicle.discovery import Location, places_with_tables
 from chronicle.errors import UsageError
 from chronicle.events.log import RawEventLanceStore
+from chronicle.freshness import stale_tables
 from chronicle.options import FindOptions
 from chronicle.projection.sources import wanted_documents
-from chronicle.stats import stale_tables
 from chronicle.storyline.fulltext import hits
 from chronicle.storyline.source import StorylineDataSource
 from chronicle.storyline.writer import quoted

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from chronicle.discovery import Location, places_with_tables
+from chronicle.freshness import stale_tables
 from chronicle.layout import TABLES
 from chronicle.options import QueryOptions
 from chronicle.sql import sandbox
 from chronicle.sql.sandbox import Bounds, QueryResult, Tables, Watch, nobody_watches
 from chronicle.sql.statement import check
-from chronicle.stats import stale_tables
 
 if TYPE_CHECKING:
     from chronicle.commandline.console import Console

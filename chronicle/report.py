@@ -10,10 +10,11 @@ from typing import Any
 from chronicle.discovery import Location, expand_story_locations, places_with_tables
 from chronicle.errors import ChronicleError, UsageError
 from chronicle.figures import Figures, Table, figures
+from chronicle.freshness import stale_tables
 from chronicle.layout import TABLES
 from chronicle.options import ReportOptions
 from chronicle.reports import PageReport
-from chronicle.stats import StatsReport, stale_tables, stats
+from chronicle.stats import StatsReport, stats
 from chronicle.storage import files
 from chronicle.storyline.source import StorylineDataSource
 from chronicle.webpage import Page

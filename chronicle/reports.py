@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 
 import msgspec
@@ -337,7 +337,7 @@ def keep(report: Report, paths: DatasetPaths) -> None:
     A report that cannot be written undoes nothing of what happened: it gets a warning instead.
     """
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    name = f"{moment}-{report.verb.replace(' ', '-')}-{secrets.token_hex(3)}.json"
+    name = f"{moment}-{report.verb.replace(' ', '-')}-{os.urandom(3).hex()}.json"
     try:
         files.make_dirs(paths.reports)
         files.write_atomic(f"{paths.reports}/{name}", encode(report))

@@ -12,7 +12,6 @@ import datetime
 import math
 import re
 import shlex
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -146,6 +145,8 @@ def _check(values: dict[str, Any], where: str, *, strict: bool) -> Settings:
 
 
 def _read(config: str) -> dict[str, Any]:
+    import tomllib
+
     try:
         with Path(config).open("rb") as file:
             return tomllib.load(file)

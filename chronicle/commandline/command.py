@@ -165,7 +165,7 @@ def _carry_out(function: Verb, said: dict[str, Any], own: dict[str, Any], on: Su
         return
     report.seconds = round(report.seconds or time.monotonic() - began, 3)
     if on == "dataset" and isinstance(report, reports.DatasetReport):
-        from chronicle.stats import freshness_of
+        from chronicle.freshness import freshness_of
 
         report.freshness = freshness_of(call.paths)
     if stored and not call.dry_run:

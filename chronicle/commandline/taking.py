@@ -51,9 +51,9 @@ def export(call: Call, to: str, since: str | None, **flags: Any) -> Report:
     import time
 
     from chronicle.export import export as run
+    from chronicle.freshness import FRESH, not_from_all_facts
     from chronicle.options import ExportOptions
     from chronicle.settings import instant_ns
-    from chronicle.stats import FRESH, not_from_all_facts
     from chronicle.storage.uri import local_path
 
     with call.console.progress("export") as progress:

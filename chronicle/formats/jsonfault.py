@@ -23,11 +23,8 @@ COMMA = SPACE + rb"," + SPACE
 OPEN = rb"(\{(?!" + SPACE + rb"\})|\[(?!" + SPACE + rb"\]))"  # of a container that is not empty
 
 _SPACES = re.compile(SPACE)
-_ONE_STRING = re.compile(STRING)
-_ONE_OPEN_STRING = re.compile(_OPEN_STRING)
-_ONE_FLAT = re.compile(FLAT)
-_RUN_OF_MEMBERS = re.compile(SPACE + rb"(?:" + KEY + FLAT + COMMA + rb")*+")
-_RUN_OF_ELEMENTS = re.compile(SPACE + rb"(?:" + FLAT + COMMA + rb")*+")
+_RUN_OF_MEMBERS = SPACE + rb"(?:" + KEY + FLAT + COMMA + rb")*+"
+_RUN_OF_ELEMENTS = SPACE + rb"(?:" + FLAT + COMMA + rb")*+"
 _CUT_ESCAPE = re.compile(rb"\\(?:u[0-9A-Fa-f]{0,3})?\Z")
 CUT_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.|(?:\.[0-9]+)?[eE][+-]?)\Z")
 _BLANKS = b" \t\n\r"
@@ -66,9 +63,14 @@ def value_fault(text: bytes, at: int, *, after_comma: bool = False) -> InputErro
     return fault(text, pos, f"a value is expected, not {_seen(rest)}")
 
 
+def _match(pattern: bytes, text: bytes, at: int) -> re.Match[bytes] | None:
+    """Compiled at the first fault: most processes meet none."""
+    return re.compile(pattern).match(text, at)
+
+
 def _string_fault(text: bytes, pos: int) -> InputError:
     """Why the string that begins at `pos` is none."""
-    match = _ONE_OPEN_STRING.match(text, pos)
+    match = _match(_OPEN_STRING, text, pos)
     end = match.end() if match else pos
     if end >= len(text) or _CUT_ESCAPE.match(text, end):
         return fault(text, len(text), f"the string that begins at byte {pos} is not closed", kind="truncated")
@@ -77,11 +79,11 @@ def _string_fault(text: bytes, pos: int) -> InputError:
 
 def container_fault(text: bytes, pos: int, in_object: bool) -> InputError:
     """What is wrong in the members or elements that begin at `pos`, none of which opens another container."""
-    run = (_RUN_OF_MEMBERS if in_object else _RUN_OF_ELEMENTS).match(text, pos)
+    run = _match(_RUN_OF_MEMBERS if in_object else _RUN_OF_ELEMENTS, text, pos)
     pos = run.end() if run else pos
     after_comma = text[max(0, pos - 80) : pos].rstrip(_BLANKS).endswith(b",")
     if in_object:
-        name = _ONE_STRING.match(text, pos)
+        name = _match(STRING, text, pos)
         if name is None:
             return _name_fault(text, pos, after_comma)
         pos = skip_space(text, name.end())
@@ -90,7 +92,7 @@ def container_fault(text: bytes, pos: int, in_object: bool) -> InputError:
         pos = skip_space(text, pos + 1)
     if CUT_NUMBER.match(text, pos):
         return fault(text, len(text), "the input ends inside a number", kind="truncated")
-    value = _ONE_FLAT.match(text, pos)
+    value = _match(FLAT, text, pos)
     if value is None:
         return value_fault(text, pos, after_comma=after_comma and not in_object)
     return separator_fault(text, value.end(), in_object)

@@ -12,6 +12,7 @@ import json
 import re
 from array import array
 from collections.abc import Iterator
+from functools import cache
 from itertools import accumulate
 from json.encoder import encode_basestring
 from typing import TypeAlias
@@ -76,11 +77,6 @@ Json: TypeAlias = "Object | list[Json] | str | Number | bool | None"
 
 
 _STRING_OR_BREAK = re.compile(STRING + rb"|[\r\n][ \t\r\n]*")
-# Group 1: the container ends here. Group 2: another one begins.
-_ENTER_MEMBERS = re.compile(
-    SPACE + rb"(?:" + KEY + FLAT + COMMA + rb")*+" + KEY + rb"(?:" + FLAT + SPACE + rb"(\})|" + OPEN + rb")"
-)
-_ENTER_ELEMENTS = re.compile(SPACE + rb"(?:" + FLAT + COMMA + rb")*+(?:" + FLAT + SPACE + rb"(\])|" + OPEN + rb")")
 _AFTER_MEMBER = re.compile(SPACE + rb"(?:,|(\}))")
 _AFTER_ELEMENT = re.compile(SPACE + rb"(?:,|(\]))")
 _VALUE = re.compile(SPACE + rb"(?:" + FLAT + rb"|" + OPEN + rb")")
@@ -301,6 +297,18 @@ def _text(raw: bytes) -> str:
 # --- scanner ------------------------------------------------------------------------------------------------
 
 
+@cache
+def _inside(in_object: bool) -> re.Pattern[bytes]:
+    """What may follow the bracket that opens a container. Group 1: the container ends here. Group 2: another one begins.
+
+    Compiled when a text is scanned: it takes longer than others, and most sources are read without the scanner.
+    """
+    key, close = (KEY, rb"\}") if in_object else (b"", rb"\]")
+    return re.compile(
+        SPACE + rb"(?:" + key + FLAT + COMMA + rb")*+" + key + rb"(?:" + FLAT + SPACE + rb"(" + close + rb")|" + OPEN + rb")"
+    )
+
+
 def end_of_value(text: bytes, at: int) -> int:
     """Offset just behind the value that begins at `at` (white space may stand before it).
 
@@ -315,7 +323,7 @@ def end_of_value(text: bytes, at: int) -> int:
     in_object = text[pos - 1] == _BRACE
     outer: list[bool] = []
     while True:
-        match = (_ENTER_MEMBERS if in_object else _ENTER_ELEMENTS).match(text, pos)
+        match = _inside(in_object).match(text, pos)
         if match is None:
             raise container_fault(text, pos, in_object)
         pos = match.end()

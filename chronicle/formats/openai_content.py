@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import binascii
 import contextlib
-import hashlib
 import re
 
 from chronicle.formats import jsontext
@@ -101,6 +100,8 @@ def inline_digest(url: str) -> str:
 
 
 def _digest(text: str, *, base64: bool) -> str:
+    import hashlib  # loads OpenSSL, for the few that need it
+
     data = text.encode("utf-8", "surrogatepass")
     if base64:
         # What is no base64 is told apart by the digest of its own text.

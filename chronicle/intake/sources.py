@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 
 import msgspec
@@ -196,7 +196,7 @@ class Intake(msgspec.Struct):
             source_key=source.key,
             root=source.root,
             stat=source.read.stat,
-            attempt=secrets.token_hex(16),
+            attempt=os.urandom(16).hex(),
             now_ms=time.time_ns() // 1_000_000,
             forced=self.options.format is not None,
             digest=source.read.digest,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -58,7 +57,7 @@ def _disk(lake: str) -> Iterator[Check]:
 
 
 def _write_and_lock(folder: str) -> str:
-    path = f"{folder}/{_PROBE}{secrets.token_hex(8)}"
+    path = f"{folder}/{_PROBE}{os.urandom(8).hex()}"
     try:
         with files.locked(path):
             files.write_atomic(path, b"probe")

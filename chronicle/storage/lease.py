@@ -7,8 +7,8 @@ the patience of others goes on beside them, so what it guards must stay right ev
 from __future__ import annotations
 
 import logging
+import os
 import random
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ def held(
 ) -> Iterator[None]:
     """Hold a lease kept in any kind of object. Raises ConflictError after `wait_seconds` (WAIT_SECONDS) of waiting."""
     beat_seconds = BEAT_SECONDS if beat_seconds is None else beat_seconds
-    lease = _Lease(owner=secrets.token_hex(16))
+    lease = _Lease(owner=os.urandom(16).hex())
     _acquire(target, lease, name, beat_seconds, WAIT_SECONDS if wait_seconds is None else wait_seconds, sleep)
     done = threading.Event()
     beating = threading.Thread(target=_beat, args=(target, lease, beat_seconds, done), name="chronicle-lock-beat", daemon=True)

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -195,8 +194,8 @@ def replace_all(files: Iterable[tuple[str, bytes]]) -> None:
 
 
 def _temporary(name: str) -> str:
-    temporary = f".{name}.{secrets.token_hex(8)}.tmp"
-    return temporary if len(os.fsencode(temporary)) <= NAME_MAX else f".long-name.{secrets.token_hex(8)}.tmp"
+    temporary = f".{name}.{os.urandom(8).hex()}.tmp"
+    return temporary if len(os.fsencode(temporary)) <= NAME_MAX else f".long-name.{os.urandom(8).hex()}.tmp"
 
 
 def make_dirs(path: str, *, durable: bool = True) -> None:

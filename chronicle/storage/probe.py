@@ -6,7 +6,6 @@ A store that ignores a condition loses facts without a word: both our manifest a
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from collections.abc import Iterator
 
@@ -67,7 +66,7 @@ def probe(store: Client, bucket: str, folder: str) -> Verdict:
 
     Raises S3Error where the store cannot be written at all.
     """
-    key = f"{folder}/{NAME}{secrets.token_hex(8)}".lstrip("/")
+    key = f"{folder}/{NAME}{os.urandom(8).hex()}".lstrip("/")
     try:
         return Verdict(tuple(_faults(store, bucket, key)))
     finally:

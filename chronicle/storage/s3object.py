@@ -6,7 +6,7 @@ whether the state that it meets is its own.
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import Any
 
 import msgspec
@@ -67,7 +67,7 @@ class _Swap(msgspec.Struct):
 
     def run(self, data: bytes) -> bool:
         """Send it; whether it landed. Raises S3Error where it did not and somebody must know why."""
-        nonce = secrets.token_hex(16)
+        nonce = os.urandom(16).hex()
         condition: dict[str, Any] = {"IfMatch": self.token} if self.token else {"IfNoneMatch": "*"}
         failures: list[S3Error] = []
         while len(failures) < ATTEMPTS:

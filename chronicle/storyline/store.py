@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from chronicle.errors import ChronicleError, ConflictError, CurrentConflict, IntegrityError
 from chronicle.layout import CURRENT, STORYLINE_LOCK
@@ -22,7 +23,9 @@ from chronicle.storage import files
 from chronicle.storage.objects import MISSING, AtomicObject, atomic_object, update
 from chronicle.storyline import current as states
 from chronicle.storyline.current import Current, Snapshot
-from chronicle.storyline.writer import StorylineWriter
+
+if TYPE_CHECKING:
+    from chronicle.storyline.writer import StorylineWriter
 
 CURRENT_LOCK = ".CURRENT.lock"
 WAIT_SECONDS = 600.0
@@ -79,6 +82,8 @@ class StorylineLanceStore:
         our clock; the writer then makes a new generation. Where there is no CURRENT yet that could hold a lease, the lock's
         path holds one, so that first writers take turns too.
         """
+        from chronicle.storyline.writer import StorylineWriter  # readers do without what makes tables
+
         owner = owner or new_name(clock)
         lock = os.path.join(self.root, STORYLINE_LOCK)
         deadline = time.monotonic() + wait_seconds
