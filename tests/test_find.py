@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as parquet
 import pytest
+from msgspec.structs import replace
 
 from chronicle.errors import NotFoundError, UsageError
 from chronicle.find import Found, find

@@ -1,6 +1,5 @@
 """EventRow: the physical schema, fast columns, and the agreement of columns and record."""
 
-import dataclasses
 
 import pyarrow as pa
 import pytest
@@ -127,7 +126,7 @@ def test_a_row_needs_an_instant():
 
 
 def test_records_are_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         event(1).text = b""
 
 

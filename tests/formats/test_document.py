@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from chronicle.formats import hub
 from chronicle.formats.cut import cut
