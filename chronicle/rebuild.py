@@ -51,11 +51,14 @@ class _Rebuild(msgspec.Struct):
     def full(self, writer: StorylineWriter) -> None:
         """Fold the whole log into a new generation."""
         self.report.rows_before = 0
-        self.fold = facts.source_fold(self.snapshot)
-        documents = DocumentFold(wanted_documents(self.fold, self.fold.coverage()))
+        fold = facts.source_fold(self.snapshot)
+        documents = DocumentFold(wanted_documents(fold, fold.coverage()))
+        packed = msgspec.json.encode(fold)  # nobody asks it while documents are read, and of very many sources it is large
+        del fold
         rows = facts.document_rows(self.snapshot, ignored=self.report.events_ignored)
         projected = self.projector.stories(facts.whole_documents(self.snapshot, documents, rows, self.snapshot.fact_rows))
         snapshot = writer.rebuild(self._batches(projected), self._lineage())
+        self.fold = msgspec.json.decode(packed, type=SourceFold)
         if documents.strays:
             known = wanted_documents(self.fold, {s: source.documents for s, source in self.fold.known.items()})
             self.strays = sorted(documents.strays - known.keys())

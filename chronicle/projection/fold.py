@@ -59,14 +59,14 @@ class DocumentFold(msgspec.Struct):
     """
 
     wanted: dict[str, Wanted]
+    """Documents still to give back: each is taken out when it is given."""
     keep_opaque: bool = False
     """Give back unreadable members too (exact export)."""
     rows_read: int = 0
     corrupt: list[str] = []
     """Documents of which a complete copy does not verify."""
-    done: set[str] = set()
     strays: set[str] = set()
-    """Ids of documents that were met and are not wanted."""
+    """Ids of documents that were met and are not wanted, or not any more."""
     held_bytes: int = HELD_BYTES
     """The most payload to hold of documents that are not whole yet; one document may have more."""
     _copies: dict[str, dict[str, _Copy]] = {}
@@ -77,12 +77,9 @@ class DocumentFold(msgspec.Struct):
 
     def feed(self, rows: Iterable[tuple[int, str, str, bytes]]) -> Iterator[FactDocument]:
         """(row number, kind, trace_id, payload_json) of `document.*` rows -> documents that became whole."""
-        wanted, done = self.wanted, self.done
         for ordinal, kind, trace_id, payload in rows:
-            if trace_id not in wanted:
+            if trace_id not in self.wanted:
                 self.strays.add(trace_id)
-                continue
-            if trace_id in done:
                 continue
             if trace_id in self._put_off:
                 self._put_off[trace_id] += len(payload)
@@ -90,7 +87,7 @@ class DocumentFold(msgspec.Struct):
             self.rows_read += 1
             found = self._take(ordinal, kind, trace_id, payload)
             if found is not None:
-                done.add(trace_id)
+                del self.wanted[trace_id]
                 yield found
             elif self._held > self.held_bytes and len(self._copies) > 1:
                 self._put_off.update((each, _size(copies)) for each, copies in self._copies.items())
@@ -118,15 +115,14 @@ class DocumentFold(msgspec.Struct):
     def finish(self) -> Iterator[FactDocument]:
         """Unreadable members that no retry superseded; call it after the last row."""
         for document_id, found in self._opaque.items():
-            if document_id not in self.done:
-                self.done.add(document_id)
+            if self.wanted.pop(document_id, None) is not None:
                 yield found
 
     @property
     def incomplete(self) -> list[str]:
         """Wanted documents that were not found whole, sorted."""
         opaque = set() if self.keep_opaque else set(self._opaque)
-        return sorted(self.wanted.keys() - self.done - opaque)
+        return sorted(self.wanted.keys() - opaque)
 
     def _take(self, ordinal: int, kind: str, document_id: str, payload: bytes) -> FactDocument | None:
         try:
