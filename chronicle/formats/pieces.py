@@ -31,8 +31,8 @@ def atif(reader: Reader, at: Slice, root: Trajectory | None = None) -> Pieces:
         session = found.session_id or inherited or found.trajectory_id or None
         story = len(stories)
         stories.append(CutStory(pointer, session, found.agent_name, found.trajectory_id))
-        stamp = reader.stamp
-        parts += [CutPart(step.start, step.end, f"{pointer}/steps/{i}", story, stamp(step)) for i, step in enumerate(found.steps)]
+        steps = enumerate(zip(found.steps, found.stamps, strict=True))
+        parts += [CutPart(start, end, f"{pointer}/steps/{i}", story, stamp) for i, ((start, end), stamp) in steps]
         for i in reversed(range(len(found.embedded))):
             todo.append((found.embedded[i], f"{pointer}/subagent_trajectories/{i}", session))
     if len(stories) > 1:

@@ -48,6 +48,8 @@ class Trajectory(NamedTuple):
     """What the cut needs of one ATIF trajectory object; a member that is absent is None."""
 
     steps: list[Slice]
+    stamps: list[str | None]
+    """`timestamp` of each step, where it is an object and the member a string."""
     session_id: str | None
     trajectory_id: str | None
     agent_name: str | None
@@ -98,12 +100,17 @@ class _Stamped(msgspec.Struct, gc=False):
     timestamp: str | None = None
 
 
+class _StampedSteps(msgspec.Struct, gc=False):
+    steps: list[_Stamped]
+
+
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_elements = msgspec.json.Decoder(list[Raw]).decode
 _decode_value = msgspec.json.Decoder(Raw).decode
 _decode_head = msgspec.json.Decoder(_Head).decode
 _decode_agent = msgspec.json.Decoder(_Agent).decode
 _decode_stamped = msgspec.json.Decoder(_Stamped).decode
+_decode_stamped_steps = msgspec.json.Decoder(_StampedSteps).decode
 _decode_string = msgspec.json.Decoder(str).decode
 
 
@@ -166,15 +173,22 @@ class FastReader:
         return _decode_string(self._view[at.start : at.end])
 
     def trajectory(self, at: Slice) -> Trajectory:
-        """One decode of the object gives the places of its steps."""
+        """One decode of the object gives the places of its steps, another their time stamps."""
+        text = self._view[at.start : at.end]
         try:
-            head = _decode_head(self._view[at.start : at.end])
+            head = _decode_head(text)
         except msgspec.ValidationError:
             return trajectory_of(self, self.members(at))
         embedded = self._embedded(head.subagent_trajectories)
         foreign = bool(memoryview(head.spec).nbytes or memoryview(head.attempts).nbytes)
+        steps = self._places(head.steps)
+        try:
+            stamps = [step.timestamp for step in _decode_stamped_steps(text).steps]
+        except msgspec.ValidationError:
+            stamps = [self.stamp(step) for step in steps]
         return Trajectory(
-            steps=self._places(head.steps),
+            steps=steps,
+            stamps=stamps,
             session_id=_text(head.session_id),
             trajectory_id=_text(head.trajectory_id),
             agent_name=_text(_decode_agent(head.agent).name) if _is(head.agent, OBJECT) else None,
@@ -283,8 +297,10 @@ def trajectory_of(reader: Reader, members: dict[str, Slice]) -> Trajectory:
     if any(reader.source[each.start] != OBJECT for each in embedded):
         embedded = []
     foreign = "spec" in members or "attempts" in members
+    places = reader.elements(steps) if steps else []
     return Trajectory(
-        steps=reader.elements(steps) if steps else [],
+        steps=places,
+        stamps=[reader.stamp(place) for place in places],
         session_id=reader.string(members.get("session_id")),
         trajectory_id=reader.string(members.get("trajectory_id")),
         agent_name=reader.string(reader.members(agent).get("name")) if agent else None,
