@@ -6,6 +6,7 @@ No path and no clock is part of an identity of content: the same bytes have the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from blake3 import blake3
 
@@ -70,10 +71,25 @@ def copy_id(document: str, form: str, attempt: str) -> str:
     return fingerprint(document, form, CUT_RULES, attempt)
 
 
-def event_ids(document: str, copy: str) -> Callable[[int], str]:
-    """Identity of the events of one copy of a document, by `seq`; what they share is laid out once."""
+def event_ids(document: str, copy: str) -> Callable[[Iterable[int]], list[str]]:
+    """Identities of the events of one copy of a document, by `seq`; what they share is laid out once."""
     shared = _laid_out((document, copy))
-    return lambda seq: _hash(shared + _laid_out((str(seq),)))
+    hasher = blake3()  # a new one for each costs more than the hash
+
+    def ids(seqs: Iterable[int]) -> list[str]:
+        found = []
+        for seq in seqs:
+            hasher.reset()
+            hasher.update(shared + _laid_out_number(seq))
+            found.append(hasher.digest(ID_LENGTH // 2).hex())
+        return found
+
+    return ids
+
+
+@lru_cache(maxsize=4096)
+def _laid_out_number(number: int) -> bytes:
+    return _laid_out((str(number),))
 
 
 def source_event_id(kind: str, source_key: str, source: str, attempt: str) -> str:

@@ -9,7 +9,7 @@ follows the last member of its container.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import sub
@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from chronicle import identity
-from chronicle.events.row import Common
+from chronicle.events.row import Common, Run
 from chronicle.formats import jsontext
 from chronicle.formats.document import CutDocument, CutPart, CutSource, CutStory
 
@@ -27,6 +27,8 @@ SOURCE = "chronicle.import"
 PRODUCER = "chronicle-import/1"
 IMPORTER = "chronicle/1"
 MAX_VALUE_DEPTH = 100
+_RUN_BYTES = 1 << 20
+"""Bytes of parts whose rows are made together: enough to pay, few beside a chunk of rows."""
 _WORTH_ONE_LOOK = 8 << 10
 _MOST_AT_ONE_LOOK = 4 << 20
 """Bytes."""
@@ -169,10 +171,17 @@ class Extent(NamedTuple):
 
 
 class RowSink(Protocol):
-    """Takes rows one by one (`events.row.EventColumns`, or what wraps it)."""
+    """Takes rows one by one."""
 
     def add(self, seq: int, event_id: str | None, timestamp_ms: int, kind: str, pieces: Sequence[bytes], common: Common) -> None:
         """Take one row; `pieces` joined are its payload_json."""
+
+
+class RunSink(RowSink, Protocol):
+    """Takes many rows at a time, too (`events.row.EventColumns`, or what wraps it)."""
+
+    def extend(self, run: Run) -> None:
+        """Take some rows."""
 
 
 def wire_json(data: bytes) -> bytes:
@@ -260,7 +269,7 @@ def _reading(context: ImportContext, cut: CutSource, prefix: Prefix | None) -> S
 class _Writer:
     """Rows of one copy of one document."""
 
-    def __init__(self, sink: RowSink, context: ImportContext, source: bytes, cut: CutSource, document: CutDocument) -> None:
+    def __init__(self, sink: RunSink, context: ImportContext, source: bytes, cut: CutSource, document: CutDocument) -> None:
         self._sink = sink
         self._context = context
         self._source = source
@@ -268,8 +277,7 @@ class _Writer:
         self._document = document
         self.id = identity.document_id(context.source_id, document.locator)
         self.copy = identity.copy_id(self.id, document.format or "opaque", context.attempt)
-        self._event_id = identity.event_ids(self.id, self.copy)
-        self._ids = _json(self.id), _json(self.copy)
+        self._event_ids = identity.event_ids(self.id, self.copy)
         self._envelopes = [self._envelope(story) for story in document.stories]
         self._shallow = False
         """Whether all parts are known to be strict and not too deep for a value."""
@@ -292,9 +300,11 @@ class _Writer:
         common = Common(SOURCE, agent_id=agent, session_id=session, trace_id=self.id)
         return common, _json(members)[:-1]
 
-    def _put(self, kind: str, seq: int, at_ms: int, body: tuple[bytes, ...], story: int = 0) -> None:
-        common, envelope = self._envelopes[story]
-        event = self._event_id(seq)
+    def _put(self, kind: str, seq: int, body: tuple[bytes, ...]) -> None:
+        """A row of the document itself."""
+        common, envelope = self._envelopes[0]
+        (event,) = self._event_ids((seq,))
+        at_ms = self._context.now_ms
         head = b'%b,"event_id":"%b","timestamp_unix_ms":%d,"seq":%d,"kind":"%b","payload":{"degraded":true,"document":' % (
             envelope,
             event.encode(),
@@ -331,44 +341,60 @@ class _Writer:
         body: tuple[bytes, ...] = (_json(ref), b',"wire":', wire, _text_member(member))
         if tail:
             body += (b',"tail":', wire_json(tail))
-        self._put("document.opaque", 0, self._context.now_ms, body)
+        self._put("document.opaque", 0, body)
 
     def rows(self, tail: bytes) -> None:
         """opened, the parts, closed."""
-        document, source, now = self._document, self._source, self._context.now_ms
+        document, source = self._document, self._source
         at = document.parts[0].start if document.parts else document.start
         ref = self._ref()
         ref.start = document.start - document.lead
-        self._put("document.opened", 0, now, (_json(ref), b',"wire":', wire_json(source[document.lead : at])))
+        self._put("document.opened", 0, (_json(ref), b',"wire":', wire_json(source[document.lead : at])))
         self._shallow = document.strict and _are_shallow(source, document.parts)
-        for number, part in enumerate(document.parts, 1):
-            self._part(number, part, source[at : part.start])
-            at = part.end
+        number = 1
+        for parts in _runs(document.parts):
+            self._parts(number, parts, at)
+            number, at = number + len(parts), parts[-1].end
         value = source[document.start : document.end]
         digest = (len(value) == len(source) and self._context.digest) or identity.digest(value)
         close = DocumentRef(id=self.id, copy=self.copy, parts=len(document.parts), size=len(value), digest=digest)
         wire = wire_json(source[at : document.end] + tail)
-        self._put("document.closed", len(document.parts) + 1, now, (_json(close), b',"wire":', wire))
+        self._put("document.closed", number, (_json(close), b',"wire":', wire))
 
-    def _part(self, number: int, part: CutPart, lead: bytes) -> None:
-        text = self._source[part.start : part.end]
-        ref = b'{"id":%b,"copy":%b,"part":%d,"role":"step","pointer":%b,"offset":%d},"lead":%b' % (
-            *self._ids,
-            number,
-            _json(part.pointer),
-            part.start - self._document.start,
-            wire_json(lead),
+    def _parts(self, first: int, parts: Sequence[CutPart], at: int) -> None:
+        """Rows of parts of one story; what leads to the first begins at `at`."""
+        source, view, begin = self._source, memoryview(self._source), self._document.start
+        common, head = self._part_head(parts[0].story)
+        numbers = range(first, first + len(parts))
+        event_ids = self._event_ids(numbers)
+        times = [self._context.now_ms if (ms := instant_ms(part.timestamp)) is None else ms for part in parts]
+        payloads = []
+        for number, part, event, at_ms in zip(numbers, parts, event_ids, times, strict=True):
+            start, end = part.start, part.end
+            pointer, lead = _json(part.pointer), wire_json(source[at:start])
+            filled = head % (event.encode(), at_ms, number, number, pointer, start - begin, lead)
+            is_value = self._shallow or self._is_value(source[start:end])
+            body = (b',"value":', view[start:end]) if is_value else (_text_member(source[start:end]),)
+            payloads.append(b"".join((filled, *body, b"}}")))
+            at = end
+        self._sink.extend(Run("document.part", common, numbers, event_ids, times, payloads))
+
+    def _part_head(self, story: int) -> tuple[Common, bytes]:
+        """Columns that a story's parts share, and the form of their rows up to the text of the part."""
+        common, envelope = self._envelopes[story]
+        document = b'"document":{"id":"%b","copy":"%b"' % (self.id.encode(), self.copy.encode())
+        return common, (
+            envelope.replace(b"%", b"%%")
+            + b',"event_id":"%b","timestamp_unix_ms":%d,"seq":%d,"kind":"document.part","payload":{"degraded":true,'
+            + document
+            + b',"part":%d,"role":"step","pointer":%b,"offset":%d},"lead":%b'
         )
-        body: tuple[bytes, ...]
-        if self._shallow or (_is_shallow(text) if self._document.strict else jsontext.is_strict(text)):
-            body = (ref, b',"value":', text)
-        else:
-            body = (ref, _text_member(text))
-        at_ms = instant_ms(part.timestamp)
-        self._put("document.part", number, self._context.now_ms if at_ms is None else at_ms, body, part.story)
+
+    def _is_value(self, text: bytes) -> bool:
+        return _is_shallow(text) if self._document.strict else jsontext.is_strict(text)
 
 
-def put_document(sink: RowSink, context: ImportContext, source: bytes, cut: CutSource, index: int) -> int:
+def put_document(sink: RunSink, context: ImportContext, source: bytes, cut: CutSource, index: int) -> int:
     """Write all rows of document `index` of a cut source; `source` holds the bytes that the cut's ranges refer to.
 
     Returns the number of rows.
@@ -381,6 +407,18 @@ def put_document(sink: RowSink, context: ImportContext, source: bytes, cut: CutS
         return 1
     writer.rows(tail)
     return len(document.parts) + 2
+
+
+def _runs(parts: Sequence[CutPart]) -> Iterator[Sequence[CutPart]]:
+    """Neighbours of one story, some at a time."""
+    begin = 0
+    for at, part in enumerate(parts):
+        first = parts[begin]
+        if part.story != first.story or (part.end - first.start > _RUN_BYTES and at > begin):
+            yield parts[begin:at]
+            begin = at
+    if begin < len(parts):
+        yield parts[begin:]
 
 
 def _are_shallow(source: bytes, parts: Sequence[CutPart]) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from chronicle.errors import InputError, IntegrityError
@@ -68,10 +70,44 @@ class Common(NamedTuple):
     model: str | None = None
 
 
+class Run(NamedTuple):
+    """Rows of one kind with the same common columns: to take them together costs a part of one by one."""
+
+    kind: str
+    common: Common
+    seqs: Sequence[int]
+    event_ids: Sequence[str | None]
+    timestamps: Sequence[int]
+    payloads: Sequence[bytes]
+
+
+class _Block:
+    """Bytes one after another where they will stay: of a large array numpy asks the system for large pages."""
+
+    def __init__(self, room: int) -> None:
+        self._room = np.empty(room, np.uint8)
+        self.size = 0
+
+    def put(self, pieces: Sequence[Piece]) -> None:
+        data = b"".join(pieces)
+        end = self.size + len(data)
+        if end > len(self._room):
+            room = np.empty(max(end, 2 * self.size), np.uint8)
+            room[: self.size] = self._room[: self.size]
+            self._room = room
+        self._room.data[self.size : end] = data
+        self.size = end
+
+    def buffer(self) -> pa.Buffer:
+        return pa.py_buffer(self._room[: self.size])
+
+
 class EventColumns:
     """Collects rows as columns. One `batch` at a time: taking it empties the builder."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 0) -> None:
+        """`room`: bytes of `payload_json` that a batch is likely to have."""
+        self._room = room
         self._clear()
 
     def _clear(self) -> None:
@@ -79,12 +115,11 @@ class EventColumns:
         self._event_id: list[str | None] = []
         self._timestamp = array("q")
         self._kind: list[str] = []
-        self._pieces: list[Piece] = []
+        self._payloads = _Block(self._room)
         self._ends = array("i", [0])
         self._commons: list[Common] = []
         self._common_at = array("i")
         self._common: Common | None = None
-        self._bytes = 0
 
     @property
     def rows(self) -> int:
@@ -94,27 +129,31 @@ class EventColumns:
     @property
     def bytes(self) -> int:
         """Bytes of `payload_json` collected since the last batch."""
-        return self._bytes
+        return self._payloads.size
 
     def add(self, seq: int, event_id: str | None, timestamp_ms: int, kind: str, pieces: Sequence[Piece], common: Common) -> None:
         """Add one row; `pieces` joined are its payload_json and must be UTF-8.
 
         Raises InputError (`too-large`) when the batch would reach 2 GiB: take the batch first, then add again.
         """
-        size = self._bytes + sum(map(len, pieces))
-        if size > MAX_BATCH_BYTES:
+        self.extend(Run(kind, common, (seq,), (event_id,), (timestamp_ms,), (b"".join(pieces),)))
+
+    def extend(self, run: Run) -> None:
+        """Add some rows; raises as `add` does."""
+        size = sum(map(len, run.payloads))
+        if self.bytes + size > MAX_BATCH_BYTES:
             raise InputError("rows of 2 GiB and more do not fit into one batch", kind="too-large")
-        if common is not self._common:
-            self._common = common
-            self._commons.append(common)
-        self._seq.append(seq)
-        self._event_id.append(event_id)
-        self._timestamp.append(timestamp_ms)
-        self._kind.append(kind)
-        self._common_at.append(len(self._commons) - 1)
-        self._pieces.extend(pieces)
-        self._ends.append(size)
-        self._bytes = size
+        if run.common is not self._common:
+            self._common = run.common
+            self._commons.append(run.common)
+        rows = len(run.seqs)
+        self._seq.extend(run.seqs)
+        self._event_id.extend(run.event_ids)
+        self._timestamp.extend(run.timestamps)
+        self._kind.extend(repeat(run.kind, rows))
+        self._common_at.extend(repeat(len(self._commons) - 1, rows))
+        self._ends.extend(accumulate(map(len, run.payloads), initial=self._ends.pop()))
+        self._payloads.put(run.payloads)
 
     def add_row(self, row: EventRow) -> None:
         """Add one row that is there as a whole."""
@@ -133,7 +172,7 @@ class EventColumns:
             _fixed(SCHEMA.field("timestamp").type, self._timestamp),
             pa.array(self._kind, pa.string()),
             *(common[name] for name in Common._fields),
-            pa.StringArray.from_buffers(self.rows, pa.py_buffer(self._ends), pa.py_buffer(b"".join(self._pieces))),
+            pa.StringArray.from_buffers(self.rows, pa.py_buffer(self._ends), self._payloads.buffer()),
         ]
         self._clear()
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -8,11 +8,13 @@ from typing import Self
 
 from chronicle.events.log import EventWriter, EventWriterFence, RawEventLanceStore
 from chronicle.events.mark import LogMark
-from chronicle.events.row import Common, EventColumns
+from chronicle.events.row import Common, EventColumns, Run
 from chronicle.layout import DatasetPaths
 
 CHUNK_BYTES = 8 << 20
 """Payload bytes of one record batch on its way to the writer thread."""
+_CHUNK_ROOM = CHUNK_BYTES + (2 << 20)
+"""What a chunk is ended by comes in addition."""
 
 
 Row = tuple[int, str | None, int, str, Sequence[bytes], Common]
@@ -37,7 +39,7 @@ class FactSink:
         self._fence = fence
         self._store = RawEventLanceStore(paths.events)
         self._writer: EventWriter | None = None
-        self._columns = EventColumns()
+        self._columns = EventColumns(_CHUNK_ROOM)
         self._dry_run = dry_run
         self._flushed_bytes = 0
         self._last_event = ""
@@ -57,8 +59,12 @@ class FactSink:
 
     def add(self, seq: int, event_id: str | None, timestamp_ms: int, kind: str, pieces: Sequence[bytes], common: Common) -> None:
         """Take one row."""
-        self._last_event = event_id or ""
-        self._columns.add(seq, event_id, timestamp_ms, kind, pieces, common)
+        self.extend(Run(kind, common, (seq,), (event_id,), (timestamp_ms,), (b"".join(pieces),)))
+
+    def extend(self, run: Run) -> None:
+        """Take some rows."""
+        self._last_event = run.event_ids[-1] or ""
+        self._columns.extend(run)
         if self._columns.bytes >= CHUNK_BYTES:
             self._flush()
 

@@ -12,7 +12,7 @@ from chronicle import identity
 from chronicle.errors import InputError, NotFoundError
 from chronicle.events import imported
 from chronicle.events.imported import ImportContext
-from chronicle.events.row import Common
+from chronicle.events.row import Common, Run
 from chronicle.formats.cut import cut
 from chronicle.formats.document import CutSource
 from chronicle.intake.reading import ChangedWhileRead, Limits, SourceBytes, read_source
@@ -91,8 +91,13 @@ class _Reading(msgspec.Struct):
 
     def add(self, seq: int, event_id: str | None, timestamp_ms: int, kind: str, pieces: Sequence[bytes], common: Common) -> None:
         """Take one row, as the log would."""
-        self._rows.append((self.row, kind, common.trace_id or "", b"".join(pieces)))
-        self.row += 1
+        self.extend(Run(kind, common, (seq,), (event_id,), (timestamp_ms,), (b"".join(pieces),)))
+
+    def extend(self, run: Run) -> None:
+        """Take some rows, as the log would."""
+        for payload in run.payloads:
+            self._rows.append((self.row, run.kind, run.common.trace_id or "", payload))
+            self.row += 1
 
     def _read(self, file: SourceFile) -> SourceBytes:
         try:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from chronicle import facts, identity
 from chronicle.errors import IntegrityError
 from chronicle.events import imported
-from chronicle.events.row import EventColumns, rows_of
+from chronicle.events.row import EventColumns, Run, rows_of
 from chronicle.formats.cut import cut
 from chronicle.intake.journal import one_line
 from chronicle.projection.fold import DocumentFold
@@ -135,6 +135,9 @@ class Rows:
 
     def add(self, *row: object) -> None:
         self.columns.add(*row)  # type: ignore[arg-type]
+
+    def extend(self, run: Run) -> None:
+        self.columns.extend(run)
 
     def texts(self) -> list[bytes]:
         return [row.payload_json for row in rows_of(self.columns.batch())]
