@@ -373,9 +373,10 @@ class _Writer:
             start, end = part.start, part.end
             pointer, lead = _json(part.pointer), wire_json(source[at:start])
             filled = head % (event.encode(), at_ms, number, number, pointer, start - begin, lead)
-            is_value = self._shallow or self._is_value(source[start:end])
-            body = (b',"value":', view[start:end]) if is_value else (_text_member(source[start:end]),)
-            payloads.append(b"".join((filled, *body, b"}}")))
+            if self._shallow or self._is_value(source[start:end]):
+                payloads.append(b"".join((filled, b',"value":', view[start:end], b"}}")))
+            else:
+                payloads.append(b"".join((filled, _text_member(source[start:end]), b"}}")))
             at = end
         self._sink.extend(Run("document.part", common, numbers, event_ids, times, payloads))
 

@@ -136,24 +136,34 @@ class EventColumns:
 
         Raises InputError (`too-large`) when the batch would reach 2 GiB: take the batch first, then add again.
         """
-        self.extend(Run(kind, common, (seq,), (event_id,), (timestamp_ms,), (b"".join(pieces),)))
+        self._make_ready(sum(map(len, pieces)), common)
+        self._seq.append(seq)
+        self._event_id.append(event_id)
+        self._timestamp.append(timestamp_ms)
+        self._kind.append(kind)
+        self._common_at.append(len(self._commons) - 1)
+        self._payloads.put(pieces)
+        self._ends.append(self._payloads.size)
 
     def extend(self, run: Run) -> None:
         """Add some rows; raises as `add` does."""
-        size = sum(map(len, run.payloads))
-        if self.bytes + size > MAX_BATCH_BYTES:
-            raise InputError("rows of 2 GiB and more do not fit into one batch", kind="too-large")
-        if run.common is not self._common:
-            self._common = run.common
-            self._commons.append(run.common)
-        rows = len(run.seqs)
+        sizes = list(map(len, run.payloads))
+        self._make_ready(sum(sizes), run.common)
+        rows = len(sizes)
         self._seq.extend(run.seqs)
         self._event_id.extend(run.event_ids)
         self._timestamp.extend(run.timestamps)
         self._kind.extend(repeat(run.kind, rows))
         self._common_at.extend(repeat(len(self._commons) - 1, rows))
-        self._ends.extend(accumulate(map(len, run.payloads), initial=self._ends.pop()))
+        self._ends.extend(accumulate(sizes, initial=self._ends.pop()))
         self._payloads.put(run.payloads)
+
+    def _make_ready(self, size: int, common: Common) -> None:
+        if self._payloads.size + size > MAX_BATCH_BYTES:
+            raise InputError("rows of 2 GiB and more do not fit into one batch", kind="too-large")
+        if common is not self._common:
+            self._common = common
+            self._commons.append(common)
 
     def add_row(self, row: EventRow) -> None:
         """Add one row that is there as a whole."""

@@ -168,8 +168,8 @@ class _Cutter(msgspec.Struct):
                 documents = self._each(elements)
                 return "array", self._readable(documents, False, verdict.unsupported)
         document = self._read(whole)
-        single_line = self.source.find(b"\n", whole.start, whole.end) < 0
-        if self.forced is None and self.is_lines and single_line and self.source[whole.start] == OBJECT:
+        may_be_line = self.forced is None and self.is_lines and self.source[whole.start] == OBJECT
+        if may_be_line and self.source.find(b"\n", whole.start, whole.end) < 0:
             return "jsonl", [document]
         return "object", [document]
 

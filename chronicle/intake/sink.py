@@ -59,7 +59,10 @@ class FactSink:
 
     def add(self, seq: int, event_id: str | None, timestamp_ms: int, kind: str, pieces: Sequence[bytes], common: Common) -> None:
         """Take one row."""
-        self.extend(Run(kind, common, (seq,), (event_id,), (timestamp_ms,), (b"".join(pieces),)))
+        self._last_event = event_id or ""
+        self._columns.add(seq, event_id, timestamp_ms, kind, pieces, common)
+        if self._columns.bytes >= CHUNK_BYTES:
+            self._flush()
 
     def extend(self, run: Run) -> None:
         """Take some rows."""
