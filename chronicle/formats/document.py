@@ -13,7 +13,7 @@ from chronicle.identity import CUT_RULES
 _Item = TypeVar("_Item")
 
 
-class CutPart(NamedTuple):
+class CutPart(msgspec.Struct, frozen=True, order=True, gc=False):
     """One part of a document: its byte range in the source and whose it is."""
 
     start: int

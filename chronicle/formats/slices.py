@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
@@ -47,7 +47,8 @@ class Slice(NamedTuple):
 class Trajectory(NamedTuple):
     """What the cut needs of one ATIF trajectory object; a member that is absent is None."""
 
-    steps: list[Slice]
+    steps: Sequence[tuple[int, int]]
+    """Start and end of each: slices, or what is as good and costs less where there are many."""
     stamps: list[str | None]
     """`timestamp` of each step, where it is an object and the member a string."""
     session_id: str | None
@@ -150,8 +151,11 @@ class FastReader:
         return Slice(start, start + found.size)
 
     def _places(self, raws: list[Raw]) -> list[Slice]:
+        return list(map(Slice._make, self._spans(raws)))
+
+    def _spans(self, raws: list[Raw]) -> list[tuple[int, int]]:
         buffer, base = self._buffer, self._base
-        return [Slice(start := (each := buffer(raw)).address - base, start + each.size) for raw in raws]
+        return [(start := (each := buffer(raw)).address - base, start + each.size) for raw in raws]
 
     def value(self, at: Slice) -> None:
         """Check that `at` is one strict value and no more."""
@@ -181,11 +185,11 @@ class FastReader:
             return trajectory_of(self, self.members(at))
         embedded = self._embedded(head.subagent_trajectories)
         foreign = bool(memoryview(head.spec).nbytes or memoryview(head.attempts).nbytes)
-        steps = self._places(head.steps)
+        steps = self._spans(head.steps)
         try:
             stamps = [step.timestamp for step in _decode_stamped_steps(text).steps]
         except msgspec.ValidationError:
-            stamps = [self.stamp(step) for step in steps]
+            stamps = [self.stamp(Slice(*step)) for step in steps]
         return Trajectory(
             steps=steps,
             stamps=stamps,
