@@ -12,13 +12,12 @@ import base64
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from operator import sub
 from typing import NamedTuple, Protocol
 
 import msgspec
-import numpy as np
 
 from chronicle import identity
+from chronicle.events.nesting import are_shallow, is_shallow
 from chronicle.events.row import Common, Run
 from chronicle.formats import jsontext
 from chronicle.formats.document import CutDocument, CutPart, CutSource, CutStory
@@ -26,12 +25,8 @@ from chronicle.formats.document import CutDocument, CutPart, CutSource, CutStory
 SOURCE = "chronicle.import"
 PRODUCER = "chronicle-import/1"
 IMPORTER = "chronicle/1"
-MAX_VALUE_DEPTH = 100
 _RUN_BYTES = 1 << 20
 """Bytes of parts whose rows are made together: enough to pay, few beside a chunk of rows."""
-_WORTH_ONE_LOOK = 8 << 10
-_MOST_AT_ONE_LOOK = 4 << 20
-"""Bytes."""
 
 DOCUMENT_KINDS = frozenset({"document.opened", "document.part", "document.chunk", "document.closed", "document.opaque"})
 SOURCE_KINDS = frozenset({"source.opened", "source.closed", "source.bound"})
@@ -350,7 +345,7 @@ class _Writer:
         ref = self._ref()
         ref.start = document.start - document.lead
         self._put("document.opened", 0, (_json(ref), b',"wire":', wire_json(source[document.lead : at])))
-        self._shallow = document.strict and _are_shallow(source, document.parts)
+        self._shallow = document.strict and are_shallow(source, document.parts)
         number = 1
         for parts in _runs(document.parts):
             self._parts(number, parts, at)
@@ -392,7 +387,7 @@ class _Writer:
         )
 
     def _is_value(self, text: bytes) -> bool:
-        return _is_shallow(text) if self._document.strict else jsontext.is_strict(text)
+        return is_shallow(text) if self._document.strict else jsontext.is_strict(text)
 
 
 def put_document(sink: RunSink, context: ImportContext, source: bytes, cut: CutSource, index: int) -> int:
@@ -420,22 +415,6 @@ def _runs(parts: Sequence[CutPart]) -> Iterator[Sequence[CutPart]]:
             begin = at
     if begin < len(parts):
         yield parts[begin:]
-
-
-def _are_shallow(source: bytes, parts: Sequence[CutPart]) -> bool:
-    """Whether no part can nest too deep, by one look at all of them; False where that look would not pay, too."""
-    begin, end = (parts[0].start, parts[-1].end) if parts else (0, 0)
-    if not _WORTH_ONE_LOOK <= end - begin <= _MOST_AT_ONE_LOOK:
-        return False
-    # `[` is `{` without the bit 0x20.
-    (opening,) = ((np.frombuffer(source, np.uint8, end - begin, begin) | 0x20) == ord("{")).nonzero()
-    before: list[int] = opening.searchsorted([part.start - begin for part in parts]).tolist()
-    most: int = max(map(sub, [*before[1:], len(opening)], before))
-    return most <= MAX_VALUE_DEPTH
-
-
-def _is_shallow(text: bytes) -> bool:
-    return text.count(b"{") + text.count(b"[") <= MAX_VALUE_DEPTH or jsontext.depth(text) <= MAX_VALUE_DEPTH
 
 
 def _text_member(data: bytes) -> bytes:

@@ -88,13 +88,15 @@ class _Block:
         self._room = np.empty(room, np.uint8)
         self.size = 0
 
-    def put(self, pieces: Sequence[Piece]) -> None:
-        data = b"".join(pieces)
-        end = self.size + len(data)
+    def reserve(self, size: int) -> None:
+        end = self.size + size
         if end > len(self._room):
             room = np.empty(max(end, 2 * self.size), np.uint8)
             room[: self.size] = self._room[: self.size]
             self._room = room
+
+    def put(self, data: Piece) -> None:
+        end = self.size + len(data)
         self._room.data[self.size : end] = data
         self.size = end
 
@@ -142,7 +144,8 @@ class EventColumns:
         self._timestamp.append(timestamp_ms)
         self._kind.append(kind)
         self._common_at.append(len(self._commons) - 1)
-        self._payloads.put(pieces)
+        for piece in pieces:
+            self._payloads.put(piece)
         self._ends.append(self._payloads.size)
 
     def extend(self, run: Run) -> None:
@@ -156,11 +159,12 @@ class EventColumns:
         self._kind.extend(repeat(run.kind, rows))
         self._common_at.extend(repeat(len(self._commons) - 1, rows))
         self._ends.extend(accumulate(sizes, initial=self._ends.pop()))
-        self._payloads.put(run.payloads)
+        self._payloads.put(b"".join(run.payloads))
 
     def _make_ready(self, size: int, common: Common) -> None:
         if self._payloads.size + size > MAX_BATCH_BYTES:
             raise InputError("rows of 2 GiB and more do not fit into one batch", kind="too-large")
+        self._payloads.reserve(size)
         if common is not self._common:
             self._common = common
             self._commons.append(common)
