@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-import msgspec
-
 from chronicle import identity
 from chronicle.errors import InputError
 from chronicle.events import imported
@@ -91,7 +89,7 @@ def _retry_member(run: Intake, entry: Entry, data: bytes) -> None:
         return
     document = found.documents[0]
     shift = len(entry.lead)
-    parts = [msgspec.structs.replace(part, start=part.start + shift, end=part.end + shift) for part in document.parts]
+    parts = [replace(part, start=part.start + shift, end=part.end + shift) for part in document.parts]
     moved = replace(document, locator=entry.locator, lead=0, start=document.start + shift, end=document.end + shift, parts=parts)
     whole = CutSource(format=found.format, container=entry.container or found.container, documents=[moved], size=len(data))
     kept = SourceBytes(raw=data, data=data, stat=entry.stat or Stat(size=len(data)), source_id=entry.source_id)
