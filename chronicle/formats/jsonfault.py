@@ -10,12 +10,13 @@ import re
 
 from chronicle.errors import InputError
 
-# Everything is possessive: a long string costs one pass and no memory, whether it matches or not.
+# Everything is possessive: a long string costs one pass and no memory, whether it matches or not. What is repeated is atomic
+# too: up to Python 3.11.4 a possessive repeat goes back into what it has matched.
 SPACE = rb"[ \t\n\r]*+"
 _ESCAPE = rb'\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4})'
-_OPEN_STRING = rb'"[^"\\]*+(?:' + _ESCAPE + rb'[^"\\]*+)*+'
+_OPEN_STRING = rb'"[^"\\]*+(?>' + _ESCAPE + rb'[^"\\]*+)*+'
 STRING = _OPEN_STRING + rb'"'
-PLAIN = rb"(?:-?+(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|true|false|null|NaN|-?+Infinity)"
+PLAIN = rb"(?:-?+(?:0|[1-9][0-9]*+)(?>\.[0-9]++)?+(?>[eE][+-]?+[0-9]++)?+|true|false|null|NaN|-?+Infinity)"
 _EMPTY = rb"\{" + SPACE + rb"\}|\[" + SPACE + rb"\]"
 FLAT = rb"(?:" + STRING + rb"|" + PLAIN + rb"|" + _EMPTY + rb")"
 KEY = STRING + SPACE + rb":" + SPACE
@@ -23,8 +24,8 @@ COMMA = SPACE + rb"," + SPACE
 OPEN = rb"(\{(?!" + SPACE + rb"\})|\[(?!" + SPACE + rb"\]))"  # of a container that is not empty
 
 _SPACES = re.compile(SPACE)
-_RUN_OF_MEMBERS = SPACE + rb"(?:" + KEY + FLAT + COMMA + rb")*+"
-_RUN_OF_ELEMENTS = SPACE + rb"(?:" + FLAT + COMMA + rb")*+"
+_RUN_OF_MEMBERS = SPACE + rb"(?>" + KEY + FLAT + COMMA + rb")*+"
+_RUN_OF_ELEMENTS = SPACE + rb"(?>" + FLAT + COMMA + rb")*+"
 _CUT_ESCAPE = re.compile(rb"\\(?:u[0-9A-Fa-f]{0,3})?\Z")
 CUT_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.|(?:\.[0-9]+)?[eE][+-]?)\Z")
 _BLANKS = b" \t\n\r"

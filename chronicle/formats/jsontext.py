@@ -305,7 +305,7 @@ def _inside(in_object: bool) -> re.Pattern[bytes]:
     """
     key, close = (KEY, rb"\}") if in_object else (b"", rb"\]")
     return re.compile(
-        SPACE + rb"(?:" + key + FLAT + COMMA + rb")*+" + key + rb"(?:" + FLAT + SPACE + rb"(" + close + rb")|" + OPEN + rb")"
+        SPACE + rb"(?>" + key + FLAT + COMMA + rb")*+" + key + rb"(?:" + FLAT + SPACE + rb"(" + close + rb")|" + OPEN + rb")"
     )
 
 

@@ -12,7 +12,7 @@ _ESCAPE = re.compile(
 )
 """An escape in a string; two that make a pair together."""
 
-_WORD = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?P<word>NaN|Infinity)', re.DOTALL)
+_WORD = re.compile(rb'"[^"\\]*+(?>\\.[^"\\]*+)*+"|(?P<word>NaN|Infinity)', re.DOTALL)
 """A string, or a number that JSON does not have."""
 
 
