@@ -272,7 +272,7 @@ def _link(story: StorylineDocument, children: Sequence[StorylineDocument]) -> No
     for child in children:
         waiting.setdefault(child.run or "", []).append(child)
     for turn in story.turns:
-        if turn.observation is None or b"subagent_trajectory_ref" not in turn.observation:
+        if turn.observation is None or turn.observation.find(b"subagent_trajectory_ref") < 0:
             continue
         for result in _results(turn.observation):
             _resolve(turn, result, waiting, story.lints)

@@ -226,7 +226,8 @@ def look_at_types(turn: Turn, lints: Lints, arguments: bytes) -> None:
 
 def may_time(text: JsonText) -> bool:
     """Whether a text can have members that `duration` looks for: a cheap test for the many that have none."""
-    return b"_ms" in text or b"\\" in text
+    # `in` first asks whether the needle is a number, and that takes longer than the search.
+    return text.find(b"_ms") >= 0 or text.find(b"\\") >= 0
 
 
 def duration(text: JsonText | None, *names: str, integer: bool = False) -> int | None:
