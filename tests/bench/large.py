@@ -57,7 +57,7 @@ def one_append(setting: Setting) -> Bar:
 
     lakes = {"into an empty log": empty, f"into {rows:,} rows": lambda: Path(large.lake)}
     turns = setting.take({f"ingest {name}": partial(ingest, lake) for name, lake in lakes.items()}, 3)
-    turns.join(setting.take({f"append {name}": partial(append, lake) for name, lake in lakes.items()}, 5))
+    turns.join(setting.take({f"append {name}": partial(append, lake) for name, lake in lakes.items()}, 20))
     into = list(lakes)
     ratios = {verb: turns.median(f"{verb} {into[1]}") / turns.median(f"{verb} {into[0]}") for verb in ("ingest", "append")}
     figures = {"rows": rows, "receipts": sources, "ratio": {verb: round(ratio, 2) for verb, ratio in ratios.items()}}
