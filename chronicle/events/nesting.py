@@ -30,4 +30,4 @@ def are_shallow(source: bytes, parts: Sequence[CutPart]) -> bool:
 
 def is_shallow(text: bytes) -> bool:
     """Whether a part does not nest too deep."""
-    return text.count(b"{") + text.count(b"[") <= MAX_VALUE_DEPTH or jsontext.depth(text) <= MAX_VALUE_DEPTH
+    return not jsontext.is_deeper(text, MAX_VALUE_DEPTH)

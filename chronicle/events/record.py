@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from chronicle.errors import InputError
+from chronicle.formats import jsontext
 
 INT64_MAX = 2**63 - 1
 
@@ -125,6 +126,8 @@ def parse(text: bytes) -> EventRecord:
         raise _invalid(str(error)) from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"record is not strict JSON: {error}", kind="member:unreadable") from error
+    if jsontext.is_deeper(text, jsontext.MAX_DEPTH):
+        raise InputError(f"record nests deeper than {jsontext.MAX_DEPTH} levels", kind="member:unreadable")
     _check(envelope)
     return EventRecord(text, envelope, envelope.session_id, envelope.agent_id)
 

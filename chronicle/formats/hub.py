@@ -13,10 +13,11 @@ from typing import Literal, NamedTuple
 
 from chronicle import identity
 from chronicle.errors import InputError, ProjectionError, UsageError
-from chronicle.formats import atif, carrier, openai_msg, storyline
+from chronicle.formats import atif, carrier, jsontext, openai_msg, storyline
 from chronicle.formats.cut import cut
 from chronicle.formats.document import CutDocument, CutSource, Document, Part
 from chronicle.formats.oddity import oddities
+from chronicle.formats.shape import check_depth
 from chronicle.formats.story import Origin, StorylineDocument
 from chronicle.formats.storyline import Profile
 
@@ -107,6 +108,8 @@ def into(document: Document) -> list[StorylineDocument]:
     Raises what the reader of its format raises, UsageError where there is none.
     """
     check_format(document.format)
+    for text in (document.skeleton, *(() if document.strict else (part.text for part in document.parts))):
+        check_depth(text)
     odd = oddities(document)
     stories = _INTO[document.format](document)
     for index, story in enumerate(stories):
@@ -134,7 +137,7 @@ def document_of(source: bytes, cut: CutSource, document: CutDocument, source_id:
         source_id=source_id,
         container=cut.container,
         locator=document.locator,
-        strict=document.strict,
+        strict=document.strict and not any(jsontext.is_deeper(part.text, jsontext.MAX_DEPTH) for part in parts),
     )
 
 

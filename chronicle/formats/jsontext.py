@@ -105,7 +105,7 @@ def parse(text: bytes | str) -> Json:
     beyond MAX_DEPTH and for a byte order mark).
     """
     decoded, raw = _both(text)
-    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and depth(raw) > MAX_DEPTH:
+    if is_deeper(raw, MAX_DEPTH):
         raise InputError(
             f"JSON nesting is deeper than {MAX_DEPTH} levels",
             hint="such a document can be stored and given back, not projected",
@@ -194,13 +194,18 @@ def depth(text: bytes | str) -> int:
     return max(accumulate(array("b", brackets.translate(_STEPS))), default=0)
 
 
+def is_deeper(text: bytes, levels: int) -> bool:
+    """Whether a JSON text nests deeper than so many levels; how deep a decoder goes depends on the version of Python."""
+    return text.count(b"[") + text.count(b"{") > levels and depth(text) > levels
+
+
 def is_strict(text: bytes) -> bool:
     """Whether any JSON reader takes `text` as one value.
 
     That is UTF-8 without NaN, unpaired surrogate escapes, control characters in strings or a byte order mark,
     nested at most STRICT_DEPTH deep.
     """
-    if text.count(b"[") + text.count(b"{") > STRICT_DEPTH and depth(text) > STRICT_DEPTH:
+    if is_deeper(text, STRICT_DEPTH):
         return False
     try:
         msgspec.json.decode(text, type=msgspec.Raw)

@@ -218,7 +218,7 @@ def joined(members: list[tuple[str, bytes]]) -> bytes:
 
 def check_depth(text: bytes) -> None:
     """Raise ProjectionError (`too-deep`) for nesting beyond 1,000 (design 4.2)."""
-    if text.count(b"[") + text.count(b"{") > jsontext.MAX_DEPTH and jsontext.depth(text) > jsontext.MAX_DEPTH:
+    if jsontext.is_deeper(text, jsontext.MAX_DEPTH):
         raise ProjectionError(
             f"JSON nesting is deeper than {jsontext.MAX_DEPTH} levels",
             hint="the document is stored and can be given back, but not projected",

@@ -16,7 +16,7 @@ from chronicle.formats.document import Document
 from chronicle.formats.finish import filled, finished, nested
 from chronicle.formats.jsontext import Json, Number, Object
 from chronicle.formats.kinds import INT64, Field, Kind, Reading
-from chronicle.formats.shape import Shape, check_depth
+from chronicle.formats.shape import Shape
 from chronicle.formats.story import Agent, Origin, Parent, Residual, StorylineDocument
 from chronicle.formats.turns import Lints, count
 
@@ -185,9 +185,6 @@ def into(document: Document) -> list[StorylineDocument]:
 
 def _violation(document: Document) -> str | None:
     """The rule that a document breaks, looked for part by part: each may be nested 1,000 deep, and all are large together."""
-    check_depth(document.skeleton)
-    for part in document.parts:
-        check_depth(part.text)
     return violation(jsontext.parse(document.skeleton), (jsontext.parse(part.text) for part in document.parts))
 
 
