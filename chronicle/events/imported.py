@@ -26,7 +26,9 @@ SOURCE = "chronicle.import"
 PRODUCER = "chronicle-import/1"
 IMPORTER = "chronicle/1"
 _RUN_BYTES = 1 << 20
-"""Bytes of parts whose rows are made together: enough to pay, few beside a chunk of rows."""
+"""Payload of rows that are made together: enough to pay, little beside a chunk of rows."""
+_BESIDE = 400
+"""Bytes of a part's row beside its envelope, its pointer and its text, about."""
 
 DOCUMENT_KINDS = frozenset({"document.opened", "document.part", "document.chunk", "document.closed", "document.opaque"})
 SOURCE_KINDS = frozenset({"source.opened", "source.closed", "source.bound"})
@@ -347,7 +349,7 @@ class _Writer:
         self._put("document.opened", 0, (_json(ref), b',"wire":', wire_json(source[document.lead : at])))
         self._shallow = document.strict and are_shallow(source, document.parts)
         number = 1
-        for parts in _runs(document.parts):
+        for parts in self._runs():
             self._parts(number, parts, at)
             number, at = number + len(parts), parts[-1].end
         value = source[document.start : document.end]
@@ -374,6 +376,19 @@ class _Writer:
                 payloads.append(b"".join((filled, _text_member(source[start:end]), b"}}")))
             at = end
         self._sink.extend(Run("document.part", common, numbers, event_ids, times, payloads))
+
+    def _runs(self) -> Iterator[Sequence[CutPart]]:
+        """Neighbours of one story, some at a time."""
+        parts, begin, beside = self._document.parts, 0, 0
+        for at, part in enumerate(parts):
+            first = parts[begin]
+            if at > begin and (part.story != first.story or part.end - first.start + (at - begin + 1) * beside > _RUN_BYTES):
+                yield parts[begin:at]
+                begin = at
+            if at == begin:
+                beside = len(self._envelopes[part.story][1]) + len(part.pointer) + _BESIDE
+        if begin < len(parts):
+            yield parts[begin:]
 
     def _part_head(self, story: int) -> tuple[Common, bytes]:
         """Columns that a story's parts share, and the form of their rows up to the text of the part."""
@@ -403,18 +418,6 @@ def put_document(sink: RunSink, context: ImportContext, source: bytes, cut: CutS
         return 1
     writer.rows(tail)
     return len(document.parts) + 2
-
-
-def _runs(parts: Sequence[CutPart]) -> Iterator[Sequence[CutPart]]:
-    """Neighbours of one story, some at a time."""
-    begin = 0
-    for at, part in enumerate(parts):
-        first = parts[begin]
-        if part.story != first.story or (part.end - first.start > _RUN_BYTES and at > begin):
-            yield parts[begin:at]
-            begin = at
-    if begin < len(parts):
-        yield parts[begin:]
 
 
 def _text_member(data: bytes) -> bytes:
