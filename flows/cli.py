@@ -92,9 +92,10 @@ def serve(call: Call) -> None:
     )
     os.environ.update(s3config.exported())  # runs are processes of their own
     with _prefect(services=True) as url:
-        from flows.serve import serve_pipeline
+        from flows.serve import deployment_name, serve_pipeline
 
-        call.console.note(f"serving {schedule.name!r} for {options.lake}, dataset {options.dataset}; Prefect at {url}")
+        where = f"deployment pipeline/{deployment_name(schedule, options)} at {url}"
+        call.console.note(f"serving {schedule.name!r} for {options.lake}, dataset {options.dataset}; {where}")
         interrupted = serve_pipeline(schedule, options)
     if interrupted:
         raise click.exceptions.Exit(command.EXIT_INTERRUPTED)

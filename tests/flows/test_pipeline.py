@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -229,11 +230,12 @@ def test_served_pipeline_runs_when_it_is_due(process_environment: dict[str, str]
     env = {**process_environment, "PREFECT_RUNNER_POLL_FREQUENCY": "1"}
     with running(command("serve", "--config", config), env=env, cwd=tmp_path, stderr=subprocess.PIPE) as serving:
         assert serving.stderr is not None
-        assert b"serving 'often'" in serving.stderr.readline()
+        first = serving.stderr.readline().decode()
+        assert "serving 'often'" in first
         run = None
         while run is None and serving.poll() is None:
             with contextlib.suppress(ObjectNotFound):  # it says that it serves just before it registers
-                run = run_deployment("pipeline/often", timeout=120, poll_interval=0.5)
+                run = run_deployment(_deployment(first)[0], timeout=120, poll_interval=0.5)
         ended = serving.stderr.readline().decode()
         serving.send_signal(signal.SIGINT)
         rest = serving.stderr.read()
@@ -245,6 +247,66 @@ def test_served_pipeline_runs_when_it_is_due(process_environment: dict[str, str]
     assert run.state.name == "Quarantine"
     (report,) = (tmp_path / "lake/ops/d/reports").glob("*-run-*.json")
     assert json.loads(report.read_bytes())["ingest"]["ingested"] == 10
+
+
+def _deployment(first: str) -> tuple[str, str]:
+    """Name of the deployment, and URL of its server, in what `serve` says first."""
+    found = re.search(r"deployment (\S+) at (\S+)", first)
+    assert found is not None, first
+    return found[1], found[2]
+
+
+def test_what_an_earlier_serve_has_queued_does_not_run(exports: Path, tmp_path: Path) -> None:
+    """It would run with the options of that time: here with sources that are none any more."""
+    config = tmp_path / "c.toml"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    env |= {"PREFECT_HOME": str(tmp_path / "home"), "PREFECT_RUNNER_POLL_FREQUENCY": "3600"}
+
+    def configured(source: Path, interval: str) -> tuple[object, ...]:
+        config.write_text(
+            f'lake = "{tmp_path}/lake"\ndataset = "d"\nsources = ["{source}"]\n'
+            f'[schedule]\nname = "often"\ninterval = "{interval}"\n'
+        )
+        return command("serve", "--config", config)
+
+    with running(configured(exports, "2s"), env=env, cwd=tmp_path, stderr=subprocess.PIPE) as earlier:
+        assert earlier.stderr is not None
+        name, url = _deployment(earlier.stderr.readline().decode())
+        while earlier.poll() is None and not _queued(name, url):
+            pass
+        earlier.send_signal(signal.SIGTERM)
+        assert earlier.wait() == 0
+    env["PREFECT_RUNNER_POLL_FREQUENCY"] = "1"
+    with running(configured(tmp_path / "others", "1d"), env=env, cwd=tmp_path, stderr=subprocess.PIPE) as serving:
+        assert serving.stderr is not None
+        again, url = _deployment(serving.stderr.readline().decode())
+        assert again == name
+        left: list[float] = []
+        while not (tmp_path / "lake").exists() and serving.poll() is None and (not left or min(left) < time.time()):
+            left = _queued(name, url)
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait() == 0
+    assert not (tmp_path / "lake").exists()
+
+
+def _queued(name: str, url: str) -> list[float]:
+    """When the runs that a schedule has queued are due, in seconds since 1970."""
+    script = (
+        "import sys\n"
+        "from prefect.client.orchestration import get_client\n"
+        "from prefect.exceptions import ObjectNotFound\n"
+        "with get_client(sync_client=True) as client:\n"
+        "    try:\n"
+        "        of = client.read_deployment_by_name(sys.argv[1]).id\n"
+        "    except ObjectNotFound:\n"
+        "        sys.exit()\n"
+        "    for run in client.read_flow_runs():\n"
+        "        if run.deployment_id == of and run.auto_scheduled and run.expected_start_time:\n"
+        "            print(run.expected_start_time.timestamp())\n"
+    )
+    env = {**os.environ, "PREFECT_API_URL": url}
+    done = subprocess.run([sys.executable, "-c", script, name], env=env, capture_output=True, check=True)
+    return list(map(float, done.stdout.split()))
 
 
 def test_interrupted_run_says_so_and_the_next_one_goes_on(
