@@ -1,9 +1,9 @@
-"""The benchmarks: `make bench`, or `python -m tests.bench [writing|large|store|growth|sizes …] [--quick] [--turns N] [--to DIR]`.
+"""The benchmarks: `make bench`, or `python -m tests.bench [GROUP …] [--quick] [--turns N] [--to DIR]`.
 
 Each bar of the design is measured side by side in one run: ours, the floor that Python has, and the peer where it does the same
-work. `speed` stands for the first three. With every group the result replaces docs/benchmarks.md and .json; with fewer, or with
---quick, it is printed, and written only where --to says; bars that stand there and were not measured are kept, with their date.
---quick: a hundredth of the sizes, and no bar judged.
+work. Groups: peer, writing, large, store, growth, sizes; `speed` stands for the first four. With every group the result replaces
+docs/benchmarks.md and .json; with fewer, or with --quick, it is printed, and written only where --to says; bars that stand there
+and were not measured are kept, with their date. --quick: a hundredth of the sizes, and no bar judged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from tests.bench.report import Bar
 from tests.bench.setting import Setting
 from tests.process import REPOSITORY
 
-SPEED: dict[str, Callable[[Setting], Iterator[Bar]]] = {"writing": writing.bars, "large": large.bars, "store": store.bars}
+SPEED: dict[str, Callable[[Setting], Iterator[Bar]]] = {
+    "peer": writing.beside_the_peer,
+    "writing": writing.bars,
+    "large": large.bars,
+    "store": store.bars,
+}
 PACKAGES = ("chronicle", "flows", "tasks", "infra")
 GROUPS = {**SPEED, "growth": growth.bars, "sizes": sizes.bars}
 

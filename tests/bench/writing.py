@@ -1,4 +1,4 @@
-"""Bars of ingest and rebuild: beside the peer and the floor, as a flow, when little or nothing is new; bytes on disk."""
+"""Bars of ingest and rebuild: beside the peer and the floor, with bytes on disk; as a flow, and when little or nothing is new."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ MOST_MIB = 600
 
 
 def bars(setting: Setting) -> Iterator[Bar]:
-    """All bars of this group, one after the other."""
-    yield from beside_the_peer(setting)
+    """All bars but those beside the peer, one after the other."""
     yield as_a_flow(setting)
     yield little_new(setting)
     yield nothing_new(setting)
